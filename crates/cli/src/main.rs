@@ -1,0 +1,2 @@
+//! efimera.
+fn main() {}

@@ -1,0 +1,1 @@
+//! Writer and reader of uncompressed EROFS images.

@@ -1,0 +1,1 @@
+//! The guest program and the initramfs that carries it.

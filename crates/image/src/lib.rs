@@ -1,0 +1,1 @@
+//! Base images and guest kernels: build, store, set-up plan.

@@ -1,0 +1,1 @@
+//! QEMU: probe, command line, QMP, life of one machine.

@@ -1,0 +1,1 @@
+//! Records, results, baselines on disk.

@@ -1,0 +1,1 @@
+//! Host-guest protocol: frames, multiplexer and messages, without IO.

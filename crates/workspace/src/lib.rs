@@ -1,0 +1,5 @@
+//! Workspace in, change set out, diff, apply.
+
+mod baseline;
+
+pub use baseline::{Entry, IgnoreFile, Kind};
