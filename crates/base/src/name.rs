@@ -32,7 +32,11 @@ impl Name {
             words[usize::try_from(at % count(words)).unwrap_or_default()]
         };
         let mixed = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 16;
-        Self(format!("{}-{}", pick(QUALITIES, mixed), pick(ANIMALS, mixed / count(QUALITIES))))
+        Self(format!(
+            "{}-{}",
+            pick(QUALITIES, mixed),
+            pick(ANIMALS, mixed / count(QUALITIES))
+        ))
     }
 }
 
@@ -45,7 +49,9 @@ impl FromStr for Name {
             && text.starts_with(|first: char| first.is_ascii_lowercase())
             && !text.ends_with('-')
             && !text.contains("--")
-            && text.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-');
+            && text
+                .bytes()
+                .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-');
         if well_formed {
             Ok(Self(text.to_owned()))
         } else {
@@ -81,24 +87,27 @@ impl fmt::Debug for Name {
 }
 
 const QUALITIES: &[&str] = &[
-    "able", "agile", "airy", "alert", "amber", "ample", "apt", "azure", "bold", "brave", "breezy", "bright",
-    "brisk", "calm", "candid", "civil", "clear", "clever", "cosy", "crisp", "curious", "dapper", "daring",
-    "deft", "eager", "early", "earnest", "easy", "fair", "fleet", "fond", "frank", "free", "fresh", "gentle",
-    "glad", "golden", "grand", "happy", "hardy", "hasty", "honest", "humble", "jolly", "keen", "kind", "light",
-    "limber", "lively", "loyal", "lucid", "lucky", "merry", "mild", "modest", "neat", "nimble", "noble", "patient",
-    "plain", "polite", "prompt", "proud", "quick", "quiet", "rapid", "ready", "rosy", "sharp", "silent", "simple",
-    "sleek", "smart", "snowy", "sober", "solid", "spry", "steady", "still", "sunny", "sure", "swift", "tender",
-    "tidy", "trusty", "upright", "vivid", "warm", "wary", "wise", "witty", "young", "zesty",
+    "able", "agile", "airy", "alert", "amber", "ample", "apt", "azure", "bold", "brave", "breezy",
+    "bright", "brisk", "calm", "candid", "civil", "clear", "clever", "cosy", "crisp", "curious",
+    "dapper", "daring", "deft", "eager", "early", "earnest", "easy", "fair", "fleet", "fond",
+    "frank", "free", "fresh", "gentle", "glad", "golden", "grand", "happy", "hardy", "hasty",
+    "honest", "humble", "jolly", "keen", "kind", "light", "limber", "lively", "loyal", "lucid",
+    "lucky", "merry", "mild", "modest", "neat", "nimble", "noble", "patient", "plain", "polite",
+    "prompt", "proud", "quick", "quiet", "rapid", "ready", "rosy", "sharp", "silent", "simple",
+    "sleek", "smart", "snowy", "sober", "solid", "spry", "steady", "still", "sunny", "sure",
+    "swift", "tender", "tidy", "trusty", "upright", "vivid", "warm", "wary", "wise", "witty",
+    "young", "zesty",
 ];
 
 const ANIMALS: &[&str] = &[
-    "adder", "badger", "bat", "bear", "beaver", "bee", "beetle", "bittern", "bream", "buck", "bunting", "carp",
-    "cicada", "coot", "crane", "cricket", "crow", "curlew", "deer", "dipper", "dove", "duck", "eagle", "eel",
-    "egret", "elk", "falcon", "ferret", "finch", "fox", "frog", "gannet", "gecko", "goose", "grebe", "grouse",
-    "gull", "hare", "hawk", "hedgehog", "heron", "hoopoe", "ibis", "jackdaw", "jay", "kestrel", "kite", "lark",
-    "lemming", "linnet", "lizard", "lynx", "magpie", "marten", "martin", "mayfly", "merlin", "mole", "moth",
-    "mouse", "newt", "nightjar", "oriole", "osprey", "otter", "owl", "perch", "pike", "pipit", "plover", "puffin",
-    "quail", "rail", "raven", "robin", "rook", "salmon", "shrew", "shrike", "siskin", "skylark", "snipe",
-    "sparrow", "squirrel", "starling", "stoat", "stork", "swallow", "swan", "swift", "tern", "thrush", "toad",
-    "trout", "vole", "wagtail", "warbler", "weasel", "wren",
+    "adder", "badger", "bat", "bear", "beaver", "bee", "beetle", "bittern", "bream", "buck",
+    "bunting", "carp", "cicada", "coot", "crane", "cricket", "crow", "curlew", "deer", "dipper",
+    "dove", "duck", "eagle", "eel", "egret", "elk", "falcon", "ferret", "finch", "fox", "frog",
+    "gannet", "gecko", "goose", "grebe", "grouse", "gull", "hare", "hawk", "hedgehog", "heron",
+    "hoopoe", "ibis", "jackdaw", "jay", "kestrel", "kite", "lark", "lemming", "linnet", "lizard",
+    "lynx", "magpie", "marten", "martin", "mayfly", "merlin", "mole", "moth", "mouse", "newt",
+    "nightjar", "oriole", "osprey", "otter", "owl", "perch", "pike", "pipit", "plover", "puffin",
+    "quail", "rail", "raven", "robin", "rook", "salmon", "shrew", "shrike", "siskin", "skylark",
+    "snipe", "sparrow", "squirrel", "starling", "stoat", "stork", "swallow", "swan", "swift",
+    "tern", "thrush", "toad", "trout", "vole", "wagtail", "warbler", "weasel", "wren",
 ];

@@ -38,7 +38,10 @@ impl RelPath {
         let bytes = bytes.into();
         match fault(&bytes) {
             None => Ok(Self(bytes)),
-            Some(reason) => Err(PathError { path: crate::escape_line(&bytes, 120), reason }),
+            Some(reason) => Err(PathError {
+                path: crate::escape_line(&bytes, 120),
+                reason,
+            }),
         }
     }
 
@@ -68,12 +71,18 @@ impl RelPath {
 
     /// The path for a system call that is relative to the root's descriptor; `.` for the root itself.
     pub fn as_path(&self) -> &Path {
-        Path::new(OsStr::from_bytes(if self.is_root() { b"." } else { &self.0 }))
+        Path::new(OsStr::from_bytes(if self.is_root() {
+            b"."
+        } else {
+            &self.0
+        }))
     }
 
     /// The components from the root down.
     pub fn components(&self) -> impl DoubleEndedIterator<Item = &[u8]> {
-        self.0.split(|byte| *byte == b'/').filter(|component| !component.is_empty())
+        self.0
+            .split(|byte| *byte == b'/')
+            .filter(|component| !component.is_empty())
     }
 
     /// The last component; `None` for the root.
@@ -93,7 +102,10 @@ impl RelPath {
     /// True when `self` is `ancestor` or lies below it.
     pub fn is_within(&self, ancestor: &Self) -> bool {
         ancestor.is_root()
-            || self.0.strip_prefix(ancestor.0.as_slice()).is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
+            || self
+                .0
+                .strip_prefix(ancestor.0.as_slice())
+                .is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
     }
 
     /// The part of `self` below `ancestor`; `None` when it does not lie within.
@@ -126,7 +138,9 @@ fn fault(bytes: &[u8]) -> Option<&'static str> {
         match component {
             b"" => return Some("it has an empty component"),
             b"." | b".." => return Some("it has a `.` or `..` component"),
-            long if long.len() > MAX_COMPONENT => return Some("a component is longer than 255 bytes"),
+            long if long.len() > MAX_COMPONENT => {
+                return Some("a component is longer than 255 bytes");
+            }
             _ => {}
         }
     }
@@ -136,7 +150,11 @@ fn fault(bytes: &[u8]) -> Option<&'static str> {
 impl fmt::Display for RelPath {
     /// Printable on any terminal: control, invisible and invalid bytes are escaped.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.is_root() { f.write_str(".") } else { f.write_str(&crate::escape(&self.0)) }
+        if self.is_root() {
+            f.write_str(".")
+        } else {
+            f.write_str(&crate::escape(&self.0))
+        }
     }
 }
 
@@ -176,6 +194,10 @@ impl<'de> Deserialize<'de> for RelPath {
             Form::Text(text) => text.into_bytes(),
             Form::Bytes(bytes) => bytes,
         };
-        if bytes.is_empty() { Ok(Self::root()) } else { Self::new(bytes).map_err(serde::de::Error::custom) }
+        if bytes.is_empty() {
+            Ok(Self::root())
+        } else {
+            Self::new(bytes).map_err(serde::de::Error::custom)
+        }
     }
 }

@@ -36,7 +36,9 @@ impl FromStr for Size {
     fn from_str(text: &str) -> Result<Self, SizeError> {
         let error = || SizeError(crate::escape_line(text.as_bytes(), 40));
         let lower = text.trim().to_ascii_lowercase();
-        let digits = lower.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(lower.len());
+        let digits = lower
+            .find(|c: char| !c.is_ascii_digit() && c != '.')
+            .unwrap_or(lower.len());
         let (number, unit) = lower.split_at(digits);
         let shift = match unit.trim() {
             "" | "b" => 0,

@@ -15,7 +15,11 @@ pub fn escape(bytes: &[u8]) -> String {
                 hidden if is_hidden(hidden) => {
                     let code = u32::from(hidden);
                     // Writing to a String can't fail.
-                    _ = if code < 0x100 { write!(out, "\\x{code:02x}") } else { write!(out, "\\u{{{code:x}}}") };
+                    _ = if code < 0x100 {
+                        write!(out, "\\x{code:02x}")
+                    } else {
+                        write!(out, "\\u{{{code:x}}}")
+                    };
                 }
                 visible => out.push(visible),
             }
