@@ -1,1 +1,5 @@
 //! Records, results, baselines on disk.
+
+mod record;
+
+pub use record::*;

@@ -1,1 +1,3 @@
 //! One sandbox's event loop.
+
+pub mod control;
