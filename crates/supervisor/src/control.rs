@@ -36,6 +36,9 @@ pub enum Command {
     },
     /// What the supervisor knows. Answer: [`Note::Status`].
     Status,
+    /// Waits until the machine is set up (for `start`). Answers: [`Note::Booting`] while it isn't,
+    /// [`Note::Started`], then close; or [`Note::Failed`].
+    Ready,
 }
 
 /// From a supervisor.
