@@ -65,8 +65,9 @@ impl Data {
     }
 
     pub(crate) fn flush(&mut self) -> Result<(), Error> {
-        // A buffer of zeros stays a hole: it costs a comparison of the first bytes where it is none.
-        if self.buffer.iter().any(|byte| *byte != 0) {
+        // A buffer of zeros stays a hole: it costs a comparison of the first block where it is none.
+        let is_zero = |block: &[u8]| *block == [0; BLOCK_LEN][..block.len()];
+        if !self.buffer.chunks(BLOCK_LEN).all(is_zero) {
             self.file
                 .file()
                 .write_all_at(&self.buffer, self.written)
