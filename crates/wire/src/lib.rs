@@ -17,9 +17,11 @@
 mod frame;
 pub mod message;
 mod mux;
+mod spin;
 
 pub use frame::{HEADER, MAX_PAYLOAD, PREAMBLE, VERSION};
 pub use mux::{
     Event, MAX_PENDING, MAX_STREAMS, Mux, OUT_LIMIT, ProtocolError, SendError, Side, StreamId,
     WINDOW,
 };
+pub use spin::spin;

@@ -1,0 +1,231 @@
+//! Tells the machine who it is. Before this it has no identity and no random state of its own.
+
+use crate::accounts::{self, is_there, read_or_empty, replace};
+use crate::fault::{Context as _, Fault};
+use crate::place::{Layers, Place, make_way};
+use rustix::fs::{Gid, Uid};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink};
+use rustix::time::{ClockId, Timespec};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+use wire::message::{Setup, User};
+
+/// What a machine knows after its set-up.
+#[derive(Debug)]
+pub(crate) struct Identified {
+    pub(crate) user: User,
+    pub(crate) workspace: PathBuf,
+    pub(crate) layers: Layers,
+}
+
+/// Does all that [`Setup`] asks for. A test's host keeps its name, clock and random pool.
+pub(crate) fn set_up(place: &Place, setup: Setup) -> Result<Identified, Fault> {
+    let workspace = PathBuf::from(OsStr::from_bytes(&setup.workspace));
+    let plain = workspace
+        .components()
+        .skip(1)
+        .all(|component| matches!(component, std::path::Component::Normal(_)));
+    if !workspace.is_absolute() || workspace.parent().is_none() || !plain {
+        return Err(Fault::new(
+            format!("`{}` can't be a workspace's path", workspace.display()),
+            Errno::INVAL,
+        ));
+    }
+    if place.is_real() {
+        stir(&setup.seed)?;
+        set_clock(setup.clock_ns)?;
+        rustix::system::sethostname(&setup.hostname)
+            .context(|| "Setting the host's name".to_owned())?;
+        raise_loopback()?;
+    }
+    name_host(&setup.hostname)?;
+    write_machine_id(place)?;
+    set_timezone(&setup.timezone)?;
+    accounts::create(&setup.user)?;
+
+    let home = Path::new(OsStr::from_bytes(&setup.user.home)).to_path_buf();
+    make_way(&workspace, &mut |made| {
+        // What lies in the user's home is the user's, the rest of the way is root's.
+        if made.starts_with(&home) && home != Path::new("/") {
+            accounts::own(made, &setup.user)
+        } else {
+            Ok(())
+        }
+    })?;
+    let owner = (Uid::from_raw(setup.user.uid), Gid::from_raw(setup.user.gid));
+    let layers = place.mount_workspace(&workspace, owner)?;
+    Ok(Identified {
+        user: setup.user,
+        workspace,
+        layers,
+    })
+}
+
+/// Gives the kernel the host's random bytes, and has it make new keys from them at once.
+#[expect(unsafe_code, reason = "rustix has no wrappers for the pool's ioctls")]
+fn stir(seed: &[u8]) -> Result<(), Fault> {
+    use rustix::ioctl::{NoArg, Opcode, Setter, ioctl, opcode};
+
+    const CHUNK: usize = 64;
+    /// `struct rand_pool_info` of `linux/random.h`, with room for one chunk.
+    #[repr(C)]
+    struct PoolInfo {
+        entropy_bits: i32,
+        bytes: i32,
+        buffer: [u8; CHUNK],
+    }
+    /// `_IOW('R', 0x03, int[2])`
+    const RNDADDENTROPY: Opcode = opcode::write::<[i32; 2]>(b'R', 3);
+    /// `_IO('R', 0x07)`
+    const RNDRESEEDCRNG: Opcode = opcode::none(b'R', 7);
+
+    let doing = || "Seeding the random pool".to_owned();
+    let pool = rustix::fs::open(
+        "/dev/urandom",
+        rustix::fs::OFlags::RDWR | rustix::fs::OFlags::CLOEXEC,
+        rustix::fs::Mode::empty(),
+    )
+    .context(doing)?;
+    for chunk in seed.chunks(CHUNK) {
+        let mut info = PoolInfo {
+            entropy_bits: 0,
+            bytes: 0,
+            buffer: [0; CHUNK],
+        };
+        info.buffer[..chunk.len()].copy_from_slice(chunk);
+        info.bytes = i32::try_from(chunk.len()).unwrap_or_default();
+        info.entropy_bits = info.bytes * 8;
+        // SAFETY: RNDADDENTROPY takes a `rand_pool_info`, whose layout PoolInfo has.
+        let add = unsafe { Setter::<RNDADDENTROPY, PoolInfo>::new(info) };
+        // SAFETY: it reads `bytes` bytes of the buffer, which holds CHUNK, and writes nothing.
+        unsafe { ioctl(&pool, add) }.context(doing)?;
+    }
+    // SAFETY: RNDRESEEDCRNG takes no argument.
+    let reseed = unsafe { NoArg::<RNDRESEEDCRNG>::new() };
+    // SAFETY: it touches no memory of ours.
+    unsafe { ioctl(&pool, reseed) }.context(doing)
+}
+
+fn set_clock(nanoseconds: u64) -> Result<(), Fault> {
+    let time = Timespec {
+        tv_sec: i64::try_from(nanoseconds / 1_000_000_000).unwrap_or(i64::MAX),
+        tv_nsec: i64::try_from(nanoseconds % 1_000_000_000).unwrap_or(0),
+    };
+    rustix::time::clock_settime(ClockId::Realtime, time).context(|| "Setting the clock".to_owned())
+}
+
+/// Brings up `lo` with one RTM_NEWLINK message; the addresses come by themselves.
+fn raise_loopback() -> Result<(), Fault> {
+    const RTM_NEWLINK: u16 = 16;
+    const NLM_F_REQUEST_ACK: u16 = 1 | 4;
+    const IFF_UP: u32 = 1;
+    /// The first interface of every network namespace.
+    const LOOPBACK: i32 = 1;
+
+    let doing = || "Bringing up the loopback interface".to_owned();
+    let socket = rustix::net::socket_with(
+        AddressFamily::NETLINK,
+        SocketType::RAW,
+        SocketFlags::CLOEXEC,
+        None,
+    )
+    .context(doing)?;
+    let mut message = Vec::with_capacity(32);
+    message.extend_from_slice(&32_u32.to_ne_bytes());
+    message.extend_from_slice(&RTM_NEWLINK.to_ne_bytes());
+    message.extend_from_slice(&NLM_F_REQUEST_ACK.to_ne_bytes());
+    message.extend_from_slice(&[0; 8]); // sequence and port
+    message.extend_from_slice(&[0; 4]); // family, padding, type
+    message.extend_from_slice(&LOOPBACK.to_ne_bytes());
+    message.extend_from_slice(&IFF_UP.to_ne_bytes());
+    message.extend_from_slice(&IFF_UP.to_ne_bytes()); // which flags change
+    let kernel = netlink::SocketAddrNetlink::new(0, 0);
+    rustix::net::sendto(&socket, &message, SendFlags::empty(), &kernel).context(doing)?;
+    let mut answer = [0; 128];
+    // The kernel answers while it takes the message, so this doesn't wait. An error number follows the header.
+    let (length, _) =
+        rustix::net::recv(&socket, &mut answer, RecvFlags::DONTWAIT).context(doing)?;
+    let code = answer
+        .get(16..20)
+        .filter(|_| length >= 20)
+        .map_or(-libc::EIO, |bytes| {
+            i32::from_ne_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])
+        });
+    if code == 0 {
+        Ok(())
+    } else {
+        Err(Fault::new(doing(), Errno::from_raw_os_error(-code)))
+    }
+}
+
+/// `/etc/hostname` and `/etc/hosts`: sudo and many programs look their own host up.
+fn name_host(name: &[u8]) -> Result<(), Fault> {
+    crate::boot::make_dir("/etc", 0o755)?;
+    replace("/etc/hostname", &[name, b"\n"].concat(), 0o644)?;
+    let mut hosts: Vec<u8> = Vec::new();
+    for line in read_or_empty("/etc/hosts")?.split(|byte| *byte == b'\n') {
+        if !line.starts_with(b"127.0.1.1") && !line.is_empty() {
+            hosts.extend_from_slice(line);
+            hosts.push(b'\n');
+        }
+    }
+    if hosts.is_empty() {
+        hosts.extend_from_slice(
+            b"127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n",
+        );
+    }
+    hosts.extend_from_slice(&[b"127.0.1.1\t", name, b"\n"].concat());
+    replace("/etc/hosts", &hosts, 0o644)
+}
+
+/// A fresh machine id; a kept machine that starts again has its old one on the scratch disk.
+fn write_machine_id(place: &Place) -> Result<(), Fault> {
+    const KEPT: &str = "machine-id";
+    let doing = || "Writing `/etc/machine-id`".to_owned();
+    let kept = rustix::fs::openat(
+        place.scratch(),
+        KEPT,
+        rustix::fs::OFlags::RDWR | rustix::fs::OFlags::CREATE | rustix::fs::OFlags::CLOEXEC,
+        rustix::fs::Mode::from_raw_mode(0o600),
+    )
+    .context(doing)?;
+    let mut line = [0; 33];
+    let length = rustix::io::read(&kept, &mut line).context(doing)?;
+    if length != line.len() {
+        let mut bytes = [0; 16];
+        rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())
+            .context(doing)?;
+        // A version 4 UUID, as machine-id(5) has it.
+        bytes[6] = bytes[6] & 0x0f | 0x40;
+        bytes[8] = bytes[8] & 0x3f | 0x80;
+        let mut text = String::new();
+        for byte in bytes {
+            text.push_str(&format!("{byte:02x}"));
+        }
+        text.push('\n');
+        line.copy_from_slice(text.as_bytes());
+        rustix::io::pwrite(&kept, &line, 0).context(doing)?;
+    }
+    replace("/etc/machine-id", &line, 0o444)
+}
+
+/// Links `/etc/localtime` to the zone, where the image knows it; otherwise the machine stays on UTC.
+fn set_timezone(zone: &[u8]) -> Result<(), Fault> {
+    let zone = if zone.is_empty() { b"Etc/UTC" } else { zone };
+    let Ok(zone) = base::RelPath::new(zone) else {
+        return Err(Fault::new(
+            "The time zone's name is not a path",
+            Errno::INVAL,
+        ));
+    };
+    let file = Path::new("/usr/share/zoneinfo").join(zone.as_path());
+    if !is_there(&file.to_string_lossy()) {
+        return Ok(());
+    }
+    let doing = || "Setting the time zone".to_owned();
+    _ = rustix::fs::unlink("/etc/localtime");
+    rustix::fs::symlink(&file, "/etc/localtime").context(doing)?;
+    replace("/etc/timezone", &[zone.as_bytes(), b"\n"].concat(), 0o644)
+}
