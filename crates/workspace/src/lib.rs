@@ -1,5 +1,32 @@
 //! Workspace in, change set out, diff, apply.
 
 mod baseline;
+mod change;
+mod codec;
+mod collect;
+mod git;
+mod ignore;
+mod import;
+mod names;
+mod pack;
+mod secrets;
 
-pub use baseline::{Entry, IgnoreFile, Kind};
+pub use baseline::{Baseline, BaselineError, Entry, IMAGE_FILE, IgnoreFile, Kind, LIST_FILE};
+pub use codec::Malformed;
+pub use collect::{
+    AUTO_HISTORY_LIMIT, CollectError, CollectOptions, Collected, DEFAULT_MAX_FILE_SIZE,
+    DEFAULT_MAX_FILES, DEFAULT_MAX_TOTAL_SIZE, Found, GitFacts, GitNote, History, HistoryUsed,
+    Omitted, SHALLOW_COMMITS, Several, Shape, collect,
+};
+pub use git::GitError;
+pub use ignore::Ignore;
+pub use pack::{PackError, PackOptions, PackProgress, forget, pack};
+pub use change::{
+    Change, ChangeSet, ChangeSetError, MAX_CHANGES, MAX_TARGET, Node, Rename, Stat,
+};
+pub use import::{
+    ArtifactError, Artifacts, BlobDir, BlobSink, Counts, IgnoreRules, Import, ImportError,
+    KnownState, Limits, Listing, MAX_ENTRIES, MAX_EXCESS, MAX_FILE, MAX_NAMED,
+    MAX_PATH_BYTES, MAX_TOTAL, MAX_TRIES, NoRules, Reason, Refusal,
+};
+pub use names::{Refused, check_exported, is_git_store_alias};
