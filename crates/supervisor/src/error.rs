@@ -1,3 +1,4 @@
+use crate::given::GivenError;
 use std::io;
 use store::StoreError;
 
@@ -8,6 +9,12 @@ pub enum RunError {
     /// The record or the socket can't be written.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// What the machine was given can't be read.
+    #[error(transparent)]
+    Given(#[from] GivenError),
+    /// The result's end could not be written; it counts as its last checkpoint.
+    #[error("The end of the result could not be written ({0})")]
+    Unsaved(String),
     /// A system call of the loop failed.
     #[error("The supervisor's {what} failed")]
     Io {

@@ -23,8 +23,8 @@ pub struct LaunchError(pub String);
 pub struct Launched {
     /// The guest's control port: a stream socket.
     pub control: OwnedFd,
-    /// What the guest's console prints: a stream socket that is only read.
-    pub console: OwnedFd,
+    /// What the guest's console prints, only read.
+    pub console: Option<OwnedFd>,
     /// What the monitor itself prints (its complaints), only read.
     pub complaints: Option<OwnedFd>,
     /// The monitor's process.
