@@ -25,7 +25,7 @@ mod rules;
 mod tests;
 
 pub use blobs::{BlobDir, BlobSink};
-pub(crate) use blobs::copy_checked;
+pub(crate) use gitdirs::is_git_directory;
 pub use counts::{Counts, Reason, Refusal};
 pub use error::ImportError;
 pub use known::KnownState;
@@ -85,6 +85,8 @@ struct DirJob {
 #[derive(Debug)]
 struct FileJob {
     path: RelPath,
+    /// As it was listed. Another inode number may be told when it is read: the upper layer has its own.
+    listed: Mark,
     size: u64,
     tries: u8,
 }
@@ -411,7 +413,7 @@ impl<B: Listing, I: IgnoreRules, S: BlobSink> Import<B, I, S> {
             self.settle(path, known, false);
             return;
         }
-        let job = FileJob { path, size: stat.size, tries: 0 };
+        let job = FileJob { path, listed: Mark::of(stat), size: stat.size, tries: 0 };
         self.queue(job);
     }
 
@@ -518,7 +520,7 @@ impl<B: Listing, I: IgnoreRules, S: BlobSink> Import<B, I, S> {
             self.counts.leave_out(job.path.as_bytes(), reason);
             return Ok(());
         }
-        let mut mark = Mark::of(&open.stat);
+        let mark = Mark::of(&open.stat);
         let torn = mark != Mark::of(end) || open.received != open.stat.size;
         job.tries += 1;
         if torn && job.tries < MAX_TRIES {
@@ -527,9 +529,10 @@ impl<B: Listing, I: IgnoreRules, S: BlobSink> Import<B, I, S> {
             self.queue(job);
             return Ok(());
         }
-        if torn {
-            mark = Mark::NEVER;
-        }
+        let mark = match torn || !job.listed.is_same_time(&mark) {
+            true => Mark::NEVER,
+            false => job.listed,
+        };
         let digest = open.hasher.finish();
         let keep = |sink: &mut S| {
             if !open.spooled {

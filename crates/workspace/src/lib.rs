@@ -1,9 +1,11 @@
 //! Workspace in, change set out, diff, apply.
 
+mod apply;
 mod baseline;
 mod change;
 mod codec;
 mod collect;
+mod diff;
 mod git;
 mod ignore;
 mod import;
@@ -11,12 +13,20 @@ mod names;
 mod pack;
 mod secrets;
 
+pub use apply::{
+    ApplyError, Conflict, ConflictKind, Contents, LandError, Landing, LandingFile, Operation, Plan,
+    PlanError, plan, recover,
+};
 pub use baseline::{Baseline, BaselineError, Entry, IMAGE_FILE, IgnoreFile, Kind, LIST_FILE};
 pub use codec::Malformed;
 pub use collect::{
     AUTO_HISTORY_LIMIT, CollectError, CollectOptions, Collected, DEFAULT_MAX_FILE_SIZE,
     DEFAULT_MAX_FILES, DEFAULT_MAX_TOTAL_SIZE, Found, GitFacts, GitNote, History, HistoryUsed,
     Omitted, SHALLOW_COMMITS, Several, Shape, collect,
+};
+pub use diff::{
+    FileStat, Hunk, Line, MAX_SHOWN_LINE, MAX_TEXT, ObjectFormat, ResultSides, Side, Sides, Status,
+    Style, Summary, Tag, display, summarize, write_patch,
 };
 pub use git::GitError;
 pub use ignore::Ignore;

@@ -99,7 +99,7 @@ impl BlobDir {
 }
 
 /// Copies all of `from` to `to`; `InvalidData` when it did not have this digest.
-pub(crate) fn copy_checked(
+fn copy_checked(
     from: &mut dyn io::Read,
     digest: &Digest,
     to: &mut dyn io::Write,
