@@ -1,1 +1,35 @@
-//! QEMU: probe, command line, QMP, life of one machine.
+//! One virtual machine: what accelerates it, QEMU's command line, its start inside the jail, its monitor (QMP).
+//!
+//! Nothing here has a loop or a thread. [`launch`] returns a process and streams that don't block, for the
+//! supervisor's poll loop; [`Qmp`] and [`Console`] take bytes in and give events and bytes out.
+//!
+//! ```text
+//!  Spec ── command_line ──▶ arguments that name descriptors by number, never a path of the user
+//!       ── launch ────────▶ jail ──▶ QEMU          Machine { process, qmp, console, control, stderr }
+//! ```
+//!
+//! QEMU counts as owned by its guest from the first guest instruction on: what comes out of any of the four
+//! streams is bounded and never believed.
+
+mod accel;
+mod command_line;
+mod console;
+mod exit;
+mod launch;
+pub mod probe;
+mod qemu;
+mod qmp;
+mod sealed;
+mod spec;
+
+pub use accel::{Accel, AccelError, AccelRequest};
+pub use console::Console;
+pub use launch::{LaunchError, Machine, Process, launch};
+pub use qemu::{FindError, MINIMUM, Qemu, Version, find};
+pub use qmp::{Command, Event, MAX_LINE, Qmp, QmpError};
+pub use sealed::sealed_copy;
+pub use spec::{Disk, MAX_DISKS, Serial, SerialError, Spec};
+
+/// The name of the virtio-serial port that carries the control channel, as the guest sees it in
+/// `/sys/class/virtio-ports/*/name`.
+pub const CONTROL_PORT: &str = "efimera";

@@ -1,0 +1,170 @@
+use crate::accel::Accel;
+use crate::command_line::{Numbers, command_line};
+use crate::exit::ExitWatch;
+use crate::spec::{MAX_DISKS, Spec};
+use jail::{Confinement, Posture, SpawnError};
+use rustix::pipe::{PipeFlags, pipe_with};
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::process::{Child, ExitStatus, Stdio};
+
+/// A machine that was started. None of its streams blocks; each reads as ended once QEMU has.
+#[derive(Debug)]
+pub struct Machine {
+    /// QEMU.
+    pub process: Process,
+    /// Which layers of the jail are on.
+    pub posture: Posture,
+    /// QEMU's monitor, for [`crate::Qmp`].
+    pub qmp: UnixStream,
+    /// The guest's serial console. It has to be read, or the guest's kernel waits for it.
+    pub console: UnixStream,
+    /// The host's end of the port [`crate::CONTROL_PORT`].
+    pub control: UnixStream,
+    /// QEMU's own complaints.
+    pub stderr: OwnedFd,
+}
+
+/// The QEMU process. Dropping it ends and reaps it, so no path of the code leaves one behind.
+#[derive(Debug)]
+pub struct Process {
+    child: Child,
+    exit: ExitWatch,
+    ended: Option<ExitStatus>,
+}
+
+/// The machine was not started.
+#[derive(Debug, thiserror::Error)]
+pub enum LaunchError {
+    /// The specification has more disks than fit.
+    #[error("A machine can have {MAX_DISKS} disks, not {0}")]
+    Disks(usize),
+    /// The host is out of something.
+    #[error("Can't make the machine's streams")]
+    Streams(#[from] io::Error),
+    /// QEMU could not be confined or executed.
+    #[error("Can't start QEMU")]
+    Start(#[from] SpawnError),
+}
+
+/// QEMU itself opens about 30, each disk takes three.
+const MAX_OPEN_FILES: u64 = 256;
+
+/// Starts the machine. `role` is the command that calls [`jail::enter`] with the argument added to it.
+///
+/// Has to be called from a thread that lives as long as the machine shall (see [`jail::spawn`]). The descriptors in
+/// `spec` are closed here when it returns.
+pub fn launch(spec: &Spec, role: &[OsString]) -> Result<Machine, LaunchError> {
+    if spec.disks.len() > MAX_DISKS {
+        return Err(LaunchError::Disks(spec.disks.len()));
+    }
+    let (qmp, qmp_theirs) = UnixStream::pair()?;
+    let (console, console_theirs) = UnixStream::pair()?;
+    let (control, control_theirs) = UnixStream::pair()?;
+    let (stderr, stderr_theirs) = pipe_with(PipeFlags::CLOEXEC).map_err(io::Error::from)?;
+    for stream in [&qmp, &console, &control] {
+        stream.set_nonblocking(true)?;
+    }
+    rustix::io::ioctl_fionbio(&stderr, true).map_err(io::Error::from)?;
+
+    let mut descriptors: Vec<BorrowedFd<'_>> = vec![
+        spec.kernel.as_fd(),
+        spec.initramfs.as_fd(),
+        qmp_theirs.as_fd(),
+        console_theirs.as_fd(),
+        control_theirs.as_fd(),
+    ];
+    descriptors.extend(spec.disks.iter().map(|disk| disk.file.as_fd()));
+    let numbers = Numbers {
+        kernel: spec.kernel.as_raw_fd(),
+        initramfs: spec.initramfs.as_raw_fd(),
+        disks: spec
+            .disks
+            .iter()
+            .map(|disk| disk.file.as_raw_fd())
+            .collect(),
+        qmp: qmp_theirs.as_raw_fd(),
+        console: console_theirs.as_raw_fd(),
+        control: control_theirs.as_raw_fd(),
+    };
+    let confinement = Confinement {
+        program: spec.qemu.path.clone(),
+        arguments: command_line(spec, &numbers),
+        executable_files: spec.qemu.files.executable.clone(),
+        readable_files: spec.qemu.files.readable.clone(),
+        devices: match spec.accel {
+            Accel::Kvm => vec!["/dev/kvm".into()],
+            Accel::Tcg => Vec::new(),
+        },
+        max_file_size: spec.max_file_size,
+        max_open_files: MAX_OPEN_FILES,
+        required: spec.required_layers.clone(),
+    };
+    let confined = jail::spawn(role, confinement, &descriptors, Stdio::from(stderr_theirs))?;
+    let process = Process::new(confined.child)?;
+    Ok(Machine {
+        process,
+        posture: confined.posture,
+        qmp,
+        console,
+        control,
+        stderr,
+    })
+}
+
+impl Process {
+    fn new(mut child: Child) -> io::Result<Self> {
+        match ExitWatch::new(&child) {
+            Ok(exit) => Ok(Self {
+                child,
+                exit,
+                ended: None,
+            }),
+            Err(error) => {
+                child.kill()?;
+                child.wait()?;
+                Err(error)
+            }
+        }
+    }
+
+    /// Its process id.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// How it ended, if it has.
+    pub fn try_wait(&mut self) -> io::Result<Option<ExitStatus>> {
+        if self.ended.is_none() {
+            self.ended = self.child.try_wait()?;
+        }
+        Ok(self.ended)
+    }
+
+    /// Ends it at once (SIGKILL) and waits for that, which takes as long as the kernel needs to free its memory.
+    pub fn kill(&mut self) -> io::Result<ExitStatus> {
+        if let Some(status) = self.ended {
+            return Ok(status);
+        }
+        self.child.kill()?;
+        let status = self.child.wait()?;
+        self.ended = Some(status);
+        Ok(status)
+    }
+}
+
+impl AsFd for Process {
+    /// A descriptor that polls as readable once it has ended.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.exit.as_fd()
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // Nothing to be done about a failure, and none is possible for a child that was not waited for.
+        drop(self.kill());
+    }
+}
