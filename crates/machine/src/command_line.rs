@@ -1,10 +1,11 @@
 //! QEMU's arguments: a pure function of the specification and of descriptor numbers.
 //!
-//! The machine type is `q35`. `microvm` has fewer devices and boots a little faster, but under the emulator it
-//! hung in 2 of 5 and, on a loaded host, in 10 of 10 cold boots, spinning before the first console line, where
-//! `q35` came up each time: `microvm` has neither PM timer nor HPET, so the kernel calibrates its clock against
-//! the PIT, whose interrupts an emulator that competes for processor time delivers late. What `q35` has and a
-//! machine like ours can do without is switched off one by one.
+//! The machine type is `q35`. `microvm` has fewer devices, but under the emulator it hung in 2 of 5 cold boots,
+//! and on a loaded host in 13 of 13, where `q35` came up each time. The kernel says why (`earlyprintk`): "tsc:
+//! Unable to calibrate against PIT", because an emulator that competes for processor time lets the measured loop
+//! run unevenly; "tsc: No reference (HPET/PMTIMER) available", which `q35` has; and with the TSC given up it
+//! waits for ever in the calibration of its delay loop, as there is no timer left that ticks. What `q35` has and
+//! a machine like ours can do without is switched off one by one.
 
 use crate::accel::Accel;
 use crate::spec::Spec;

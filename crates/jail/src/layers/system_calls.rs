@@ -254,3 +254,6 @@ fn statement(code: u32, value: u32) -> sock_filter {
         k: value,
     }
 }
+
+#[cfg(test)]
+mod tests;

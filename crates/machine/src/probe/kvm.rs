@@ -11,6 +11,7 @@ use std::time::Instant;
 /// Measures KVM in this process. What it returns is to be printed on standard output, for [`super::probe`] to read.
 ///
 /// May hang where KVM is a poor one: the caller of the process kills it.
+#[must_use = "the parent reads it from standard output"]
 pub fn kvm_child() -> String {
     let answer = match run() {
         Ok(nanoseconds) => Answer::Took { nanoseconds },
