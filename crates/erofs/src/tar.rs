@@ -16,10 +16,21 @@ pub const MAX_CAPTURE: u64 = 64 << 20;
 /// Decides about each entry as it comes.
 pub trait Filter {
     /// What becomes of the entry. The metadata may be changed.
-    fn decide(&mut self, path: &RelPath, meta: &mut Meta) -> Action;
+    fn decide(&mut self, path: &RelPath, kind: Kind, meta: &mut Meta) -> Action;
 
     /// The contents of a file for which [`Filter::decide`] said [`Action::Capture`].
     fn captured(&mut self, path: &RelPath, bytes: &[u8]);
+}
+
+/// What an entry is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// A file.
+    File,
+    /// A directory.
+    Directory,
+    /// A symbolic link, a second name, a device or a named pipe.
+    Other,
 }
 
 /// What becomes of one entry.
@@ -114,7 +125,12 @@ fn append_entry(
     }
     let path = name(&entry.path_bytes())?;
     let mut meta = metadata(&mut entry)?;
-    let action = filter.decide(&path, &mut meta);
+    let shape = match kind {
+        EntryType::Regular | EntryType::Continuous | EntryType::GNUSparse => Kind::File,
+        EntryType::Directory => Kind::Directory,
+        _ => Kind::Other,
+    };
+    let action = filter.decide(&path, shape, &mut meta);
     if action == Action::Skip {
         return Ok(0);
     }

@@ -2,7 +2,7 @@ use crate::oracle::Bench;
 use crate::reader::Reader;
 use base::RelPath;
 use erofs::Meta;
-use erofs::tar::{Action, Filter, Limits, TarError, append};
+use erofs::tar::{Action, Filter, Kind, Limits, TarError, append};
 use tar::{Builder, EntryType, Header};
 
 const LIMITS: Limits = Limits {
@@ -16,7 +16,7 @@ struct Rules {
 }
 
 impl Filter for Rules {
-    fn decide(&mut self, path: &RelPath, meta: &mut Meta) -> Action {
+    fn decide(&mut self, path: &RelPath, _: Kind, meta: &mut Meta) -> Action {
         match path.file_name() {
             Some(b"skip") => Action::Skip,
             Some(b"empty") => Action::Empty,
