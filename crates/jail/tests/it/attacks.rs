@@ -62,8 +62,13 @@ fn an_owned_vmm_reaches_nothing() {
         let mut report: Report = serde_json::from_str(lines.next().unwrap()).unwrap();
         let report_descriptor: i32 = lines.next().unwrap().parse().unwrap();
 
-        // This kernel has everything; a host that lacks something says so in the posture.
-        assert_eq!(posture.missing().collect::<Vec<_>>(), [], "{user:?}");
+        // Parts of Landlock may be newer than the host's kernel; nothing else may be missing.
+        let missing: Vec<_> = posture
+            .missing()
+            .filter(|(_, reason)| !reason.starts_with("needs Linux "))
+            .collect();
+        assert_eq!(missing, [], "{user:?}");
+        assert!(posture.has(Layer::Files), "{user:?}");
         // The standard three, the report, and the one by which it lists them.
         let descriptors = report.remove("descriptors").unwrap().unwrap();
         let mut numbers: Vec<i32> = descriptors
@@ -136,7 +141,11 @@ fn a_host_without_namespaces_is_named_in_the_posture() {
         assert!(success, "{user:?}: {output}");
         let mut lines = output.lines();
         let posture: Posture = serde_json::from_str(lines.next().unwrap()).unwrap();
-        let missing: Vec<Layer> = posture.missing().map(|(layer, _)| layer).collect();
+        let missing: Vec<Layer> = posture
+            .missing()
+            .filter(|(_, reason)| !reason.starts_with("needs Linux "))
+            .map(|(layer, _)| layer)
+            .collect();
         assert_eq!(
             missing,
             [Layer::UserNamespace, Layer::NetworkNamespace],

@@ -68,7 +68,7 @@ fn an_emulated_machine() {
     -display none
     -vga none
     -machine q35,usb=off,sata=off,smbus=off,vmport=off,smm=off,dump-guest-core=off,mem-merge=off
-    -accel tcg
+    -accel tcg,tb-size=512
     -cpu max
     -smp cpus=2,sockets=1,cores=2,threads=1,maxcpus=2
     -m 2049M
@@ -108,7 +108,7 @@ fn a_hardware_machine_differs_in_the_processor_alone() {
     insta::assert_debug_snapshot!(difference, @r#"
     [
         (
-            "-accel tcg",
+            "-accel tcg,tb-size=512",
             "-accel kvm",
         ),
         (

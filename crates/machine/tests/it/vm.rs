@@ -26,7 +26,13 @@ fn a_machine_boots_in_the_jail_and_powers_off() {
         );
 
         // The host's view of the process while it ran.
-        assert_eq!(report.missing_layers, [""; 0], "{user:?}");
+        // Parts of Landlock may be newer than the host's kernel; nothing else may be missing.
+        let missing: Vec<_> = report
+            .missing_layers
+            .iter()
+            .filter(|layer| !layer.contains(": needs Linux "))
+            .collect();
+        assert!(missing.is_empty(), "{user:?}: {missing:?}");
         assert_eq!(report.environment, "", "{user:?}");
         assert!(
             !report
