@@ -6,6 +6,7 @@
 
 use crate::boot_id::boot_id;
 use crate::progress::{Progress, Step};
+use crate::store::UNFINISHED;
 use base::{Digest, Hasher};
 use serde::{Deserialize, Serialize};
 use std::io::{self, Read as _, Seek as _, Write as _};
@@ -54,6 +55,13 @@ pub(crate) fn open(
     remember(record, &after);
     file.rewind().map_err(CheckError::Read)?;
     Ok(file)
+}
+
+/// Notes down that a file has the digest, for whoever has just taken it.
+pub(crate) fn note(path: &Path, digest: Digest, record: &Path) {
+    if let Ok(checked) = fs_err::File::open(path).and_then(|file| checked(&file, digest)) {
+        remember(record, &checked);
+    }
 }
 
 /// The digest of the whole file.
@@ -106,7 +114,9 @@ fn remember(record: &Path, checked: &Checked) {
         return;
     };
     let write = || -> io::Result<()> {
-        let mut file = tempfile::NamedTempFile::new_in(directory)?;
+        let mut file = tempfile::Builder::new()
+            .prefix(UNFINISHED)
+            .tempfile_in(directory)?;
         file.write_all(&serde_json::to_vec(checked)?)?;
         file.persist(record)?;
         Ok(())

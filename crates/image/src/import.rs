@@ -2,7 +2,7 @@
 
 use crate::clean::EPOCH;
 use crate::manifest::{Manifest, Origin, Package};
-use crate::progress::{Progress, Silent, Step};
+use crate::progress::{Progress, Step};
 use crate::store::{Image, ROOT, Store, StoreError, private_file, unfinished};
 use crate::{check, dpkg};
 use base::{RelPath, Size};
@@ -160,8 +160,7 @@ impl Building {
             packages,
         };
         let image = self.store.keep_image(self.directory, &manifest)?;
-        // Its first check is the one that was just made, by way of the page cache.
-        drop(image.open(&mut Silent));
+        image.note_checked();
         Ok(image)
     }
 }

@@ -1,6 +1,6 @@
 use crate::child::{self, ChildError, Environment};
 use crate::clean::EPOCH;
-use crate::store::Store;
+use crate::store::{Store, UNFINISHED};
 use base::Size;
 use std::io;
 use std::path::PathBuf;
@@ -39,7 +39,9 @@ impl Store {
         if path.exists() {
             return Ok(path);
         }
-        let new = tempfile::NamedTempFile::new_in(self.scratch_directory())?;
+        let new = tempfile::Builder::new()
+            .prefix(UNFINISHED)
+            .tempfile_in(self.scratch_directory())?;
         new.as_file().set_len(bytes)?;
         let mut command = environment.command("mkfs.ext4");
         // No journal: the disk ends with its machine. The inode tables are zero already, since the file is new, so

@@ -5,9 +5,11 @@ use crate::progress::Progress;
 use base::Digest;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use std::fs::Permissions;
 use std::io;
-use std::os::unix::fs::DirBuilderExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// The data directory's images, kernels and scratch disks.
 #[derive(Debug, Clone)]
@@ -70,7 +72,8 @@ pub enum ImageError {
 }
 
 impl Store {
-    /// Opens the store in `data_directory`, which is made where it is missing.
+    /// Opens the store in `data_directory`, which is made where it is missing. What an interrupted build left a day ago or
+    /// earlier is removed.
     ///
     /// Fails when a directory can't be made.
     pub fn open(data_directory: &Path) -> Result<Self, StoreError> {
@@ -84,6 +87,7 @@ impl Store {
             &store.scratch_directory(),
         ] {
             private_directory(directory)?;
+            sweep(directory)?;
         }
         Ok(store)
     }
@@ -241,9 +245,7 @@ impl Store {
     fn remove(directory: &Path) -> Result<(), StoreError> {
         // First under another name, so that nobody takes what is half gone for an image.
         let parent = directory.parent().unwrap_or(directory);
-        let grave = tempfile::Builder::new()
-            .prefix(UNFINISHED)
-            .tempdir_in(parent)?;
+        let grave = unfinished(parent)?;
         fs_err::rename(directory, grave.path().join("removed"))?;
         grave.close()?;
         Ok(())
@@ -280,6 +282,11 @@ impl Image {
             CheckError::Altered => ImageError::Altered { digest },
         })
     }
+
+    /// Notes down that the digest has just been taken.
+    pub(crate) fn note_checked(&self) {
+        check::note(&self.path(), self.digest(), &self.directory.join(CHECKED));
+    }
 }
 
 /// The root file system in an image's directory.
@@ -301,6 +308,7 @@ pub(crate) fn private_directory(path: &Path) -> io::Result<()> {
 pub(crate) fn unfinished(directory: &Path) -> io::Result<tempfile::TempDir> {
     tempfile::Builder::new()
         .prefix(UNFINISHED)
+        .permissions(Permissions::from_mode(0o700))
         .tempdir_in(directory)
 }
 
@@ -313,6 +321,34 @@ pub(crate) fn private_file(path: &Path) -> io::Result<fs_err::File> {
         .create_new(true)
         .mode(0o600)
         .open(path)
+}
+
+/// Removes what was being built when its builder was killed. A day is longer than any build.
+fn sweep(directory: &Path) -> io::Result<()> {
+    const DAY: Duration = Duration::from_hours(24);
+    for entry in fs_err::read_dir(directory)? {
+        let entry = entry?;
+        if !entry
+            .file_name()
+            .as_encoded_bytes()
+            .starts_with(UNFINISHED.as_bytes())
+        {
+            continue;
+        }
+        // Another process may have removed it meanwhile, or its owner may be someone else: then it stays.
+        let Ok(metadata) = entry.metadata() else {
+            continue;
+        };
+        let age = metadata.modified()?.elapsed().unwrap_or_default();
+        if age > DAY {
+            drop(if metadata.is_dir() {
+                fs_err::remove_dir_all(entry.path())
+            } else {
+                fs_err::remove_file(entry.path())
+            });
+        }
+    }
+    Ok(())
 }
 
 fn entries(directory: &Path) -> io::Result<Vec<PathBuf>> {
