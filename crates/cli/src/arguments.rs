@@ -38,8 +38,13 @@ mod tests {
 
     #[test]
     fn everything_after_the_command_is_its_own() {
-        let parsed = Arguments::try_parse_from(["efimera", "run", "--keep", "ls", "-a", "--json", "--", "x"]).unwrap();
-        let crate::verbs::Verb::Run(run) = parsed.verb else { panic!("not a run") };
+        let parsed = Arguments::try_parse_from([
+            "efimera", "run", "--keep", "ls", "-a", "--json", "--", "x",
+        ])
+        .unwrap();
+        let crate::verbs::Verb::Run(run) = parsed.verb else {
+            panic!("not a run")
+        };
         assert!(run.keep);
         assert!(!run.json);
         assert_eq!(run.command, ["ls", "-a", "--json", "--", "x"]);
@@ -48,7 +53,9 @@ mod tests {
     #[test]
     fn two_dashes_force_a_command() {
         let parsed = Arguments::try_parse_from(["efimera", "run", "--", "--odd", "-q"]).unwrap();
-        let crate::verbs::Verb::Run(run) = parsed.verb else { panic!("not a run") };
+        let crate::verbs::Verb::Run(run) = parsed.verb else {
+            panic!("not a run")
+        };
         assert_eq!(run.command, ["--odd", "-q"]);
     }
 }

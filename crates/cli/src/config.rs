@@ -55,7 +55,10 @@ impl Config {
     pub(crate) fn read(path: &Path) -> Result<Self> {
         match fs_err::read_to_string(path) {
             Ok(text) => toml::from_str(&text).map_err(|error| {
-                CommandError::usage(format!("`{}` is not a configuration of efimera: {error}", path.display()))
+                CommandError::usage(format!(
+                    "`{}` is not a configuration of efimera: {error}",
+                    path.display()
+                ))
             }),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Self::default()),
             Err(error) => Err(error.into()),
@@ -68,12 +71,17 @@ where
     T: FromStr<Err: std::fmt::Display>,
     D: Deserializer<'de>,
 {
-    String::deserialize(deserializer)?.parse().map(Some).map_err(serde::de::Error::custom)
+    String::deserialize(deserializer)?
+        .parse()
+        .map(Some)
+        .map_err(serde::de::Error::custom)
 }
 
 /// Seconds of a duration as people write it: `90`, `90s`, `30m`, `8h`, `2d`.
 pub(crate) fn seconds(text: &str) -> Result<u64, String> {
-    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let digits = text
+        .find(|c: char| !c.is_ascii_digit())
+        .unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
     let factor = match unit {
         "" | "s" => 1,
@@ -82,8 +90,15 @@ pub(crate) fn seconds(text: &str) -> Result<u64, String> {
         "d" => 86_400,
         _ => 0,
     };
-    match number.parse::<u64>().ok().and_then(|number| number.checked_mul(factor)) {
+    match number
+        .parse::<u64>()
+        .ok()
+        .and_then(|number| number.checked_mul(factor))
+    {
         Some(seconds) if factor > 0 => Ok(seconds),
-        _ => Err(format!("`{}` is not a duration (write it as 90s, 30m or 8h)", base::escape_line(text.as_bytes(), 40))),
+        _ => Err(format!(
+            "`{}` is not a duration (write it as 90s, 30m or 8h)",
+            base::escape_line(text.as_bytes(), 40)
+        )),
     }
 }

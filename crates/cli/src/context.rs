@@ -38,21 +38,33 @@ pub(crate) struct Dirs {
 }
 
 impl Context {
-    #[expect(clippy::disallowed_methods, reason = "the one reader of the environment")]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the one reader of the environment"
+    )]
     pub(crate) fn from_environment(directory: Option<&Path>) -> Result<Self> {
         let var = |name: &str| env::var_os(name).filter(|value| !value.is_empty());
-        let set = |name: &str| var(name).map(PathBuf::from).filter(|path| path.is_absolute());
+        let set = |name: &str| {
+            var(name)
+                .map(PathBuf::from)
+                .filter(|path| path.is_absolute())
+        };
         let no_color = var("NO_COLOR").is_some();
         let ui = Ui::new(no_color, var("TERM").is_some_and(|term| term == "dumb"));
         let home = set("HOME").ok_or_else(|| {
-            CommandError::new("There is no home directory: `HOME` is not set").hint("set `HOME` to a directory of yours")
+            CommandError::new("There is no home directory: `HOME` is not set")
+                .hint("set `HOME` to a directory of yours")
         })?;
         let own = set("EFIMERA_HOME");
         let data = own.clone().unwrap_or_else(|| {
-            set("XDG_DATA_HOME").unwrap_or_else(|| home.join(".local/share")).join("efimera")
+            set("XDG_DATA_HOME")
+                .unwrap_or_else(|| home.join(".local/share"))
+                .join("efimera")
         });
         let cache = own.clone().map(|own| own.join("cache")).unwrap_or_else(|| {
-            set("XDG_CACHE_HOME").unwrap_or_else(|| home.join(".cache")).join("efimera")
+            set("XDG_CACHE_HOME")
+                .unwrap_or_else(|| home.join(".cache"))
+                .join("efimera")
         });
         let run = match (&own, set("XDG_RUNTIME_DIR")) {
             (None, Some(runtime)) if runtime.is_dir() => runtime.join("efimera"),
@@ -61,7 +73,9 @@ impl Context {
         let config_dir = set("XDG_CONFIG_HOME").unwrap_or_else(|| home.join(".config"));
         let config = Config::read(&config_dir.join("efimera/config.toml"))?;
         let here = env::current_dir().map_err(|error| {
-            CommandError::new(format!("The current directory is gone or can't be read: {error}"))
+            CommandError::new(format!(
+                "The current directory is gone or can't be read: {error}"
+            ))
         })?;
         let cwd = directory.map_or(here.clone(), |directory| here.join(directory));
         Ok(Self {
@@ -77,7 +91,10 @@ impl Context {
     }
 
     /// A variable of the user's environment, for `-e NAME`.
-    #[expect(clippy::disallowed_methods, reason = "the one reader of the environment")]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the one reader of the environment"
+    )]
     pub(crate) fn variable(name: &str) -> Option<OsString> {
         env::var_os(name)
     }

@@ -30,12 +30,20 @@ pub(crate) type Result<T = (), E = CommandError> = std::result::Result<T, E>;
 impl CommandError {
     /// It was not done, and this is why.
     pub(crate) fn new(message: impl fmt::Display) -> Self {
-        Self { exit: exit::FAILED, message: message.to_string(), causes: Vec::new(), hints: Vec::new() }
+        Self {
+            exit: exit::FAILED,
+            message: message.to_string(),
+            causes: Vec::new(),
+            hints: Vec::new(),
+        }
     }
 
     /// The arguments make no sense together.
     pub(crate) fn usage(message: impl fmt::Display) -> Self {
-        Self { exit: exit::USAGE, ..Self::new(message) }
+        Self {
+            exit: exit::USAGE,
+            ..Self::new(message)
+        }
     }
 
     /// Adds what to type next.
@@ -61,6 +69,9 @@ impl<E: Error> From<E> for CommandError {
             causes.push(cause.to_string());
             source = cause.source();
         }
-        Self { causes, ..Self::new(error) }
+        Self {
+            causes,
+            ..Self::new(error)
+        }
     }
 }

@@ -1,13 +1,16 @@
 //! `efimera`: one command gives a coding agent a disposable Linux machine.
 
+mod accel;
 mod arguments;
 mod config;
 mod context;
 mod error;
+mod launcher;
+mod pick;
 mod receipt;
 mod roles;
 mod session;
-mod pick;
+mod setup;
 mod start;
 mod table;
 mod terminal;
@@ -22,7 +25,10 @@ use clap::Parser as _;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-#[expect(clippy::disallowed_methods, reason = "the one reader of the command line")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the one reader of the command line"
+)]
 fn main() -> ExitCode {
     let words: Vec<OsString> = std::env::args_os().collect();
     if let Some(role) = roles::Role::of(&words) {
@@ -37,7 +43,9 @@ fn main() -> ExitCode {
         }
     };
     let context = Context::from_environment(arguments.directory.as_deref());
-    let ui = context.as_ref().map_or_else(|_| Ui::new(true, true), |context| context.ui);
+    let ui = context
+        .as_ref()
+        .map_or_else(|_| Ui::new(true, true), |context| context.ui);
     match context.and_then(|context| verbs::run(context, arguments.verb)) {
         Ok(code) => ExitCode::from(code),
         Err(error) => {

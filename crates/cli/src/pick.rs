@@ -10,7 +10,11 @@ use workspace::ChangeSet;
 /// Opens the store.
 pub(crate) fn store(context: &Context) -> Result<Store> {
     let dirs = &context.dirs;
-    Ok(Store::open(Dirs { data: dirs.data.clone(), cache: dirs.cache.clone(), run: dirs.run.clone() })?)
+    Ok(Store::open(Dirs {
+        data: dirs.data.clone(),
+        cache: dirs.cache.clone(),
+        run: dirs.run.clone(),
+    })?)
 }
 
 /// The result of that name.
@@ -18,13 +22,20 @@ pub(crate) fn named(store: &Store, name: &Name) -> Result<ResultHead> {
     store.settled_result(name).map_err(|error| {
         let missing = matches!(error, store::StoreError::NoResult(_));
         let error = CommandError::from(error);
-        if missing { error.hint("`efimera results` lists the results") } else { error }
+        if missing {
+            error.hint("`efimera results` lists the results")
+        } else {
+            error
+        }
     })
 }
 
 /// The newest result of the current directory, for looking at.
 pub(crate) fn newest(context: &Context, store: &Store) -> Result<ResultHead> {
-    here(context, store)?.into_iter().next().ok_or_else(|| nothing_here(context))
+    here(context, store)?
+        .into_iter()
+        .next()
+        .ok_or_else(|| nothing_here(context))
 }
 
 /// The one result of the current directory that waits to be decided on.
@@ -40,15 +51,19 @@ pub(crate) fn only_waiting(context: &Context, store: &Store, verb: &str) -> Resu
         1 => Ok(waiting.remove(0)),
         count => {
             let names: Vec<&str> = waiting.iter().map(|head| head.spec.name.as_str()).collect();
-            Err(CommandError::usage(format!("{count} results of this directory wait: {}", names.join(", ")))
-                .hint(format!("say which: `efimera {verb} {}`", names[0])))
+            Err(CommandError::usage(format!(
+                "{count} results of this directory wait: {}",
+                names.join(", ")
+            ))
+            .hint(format!("say which: `efimera {verb} {}`", names[0])))
         }
     }
 }
 
 /// A result that holds something and was not taken over yet.
 pub(crate) fn is_waiting(store: &Store, head: &ResultHead) -> Result<bool> {
-    Ok(head.applied.is_none() && (!head.commits.is_empty() || !changes(store, &head.spec.name)?.is_empty()))
+    Ok(head.applied.is_none()
+        && (!head.commits.is_empty() || !changes(store, &head.spec.name)?.is_empty()))
 }
 
 /// A result's change set; empty before its first checkpoint.
@@ -56,7 +71,10 @@ pub(crate) fn changes(store: &Store, name: &Name) -> Result<ChangeSet> {
     let path = store.result_dir(name).changes();
     match fs_err::read(&path) {
         Ok(bytes) => serde_json::from_slice(&bytes).map_err(|error| {
-            CommandError::new(format!("The change set `{}` can't be read: {error}", path.display()))
+            CommandError::new(format!(
+                "The change set `{}` can't be read: {error}",
+                path.display()
+            ))
         }),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(ChangeSet::default()),
         Err(error) => Err(error.into()),
@@ -77,14 +95,17 @@ pub(crate) fn completeness(head: &ResultHead) -> &'static str {
 /// The results whose workspace holds the current directory, the newest first.
 fn here(context: &Context, store: &Store) -> Result<Vec<ResultHead>> {
     let cwd = current(context);
-    let (mut heads, _broken) = store.results()?;
+    let mut heads = store.results()?.heads;
     heads.retain(|head| cwd.starts_with(&head.spec.workspace));
     Ok(heads)
 }
 
 fn nothing_here(context: &Context) -> CommandError {
-    CommandError::new(format!("No result of `{}` waits", current(context).display()))
-        .hint("`efimera results -a` lists those of every directory")
+    CommandError::new(format!(
+        "No result of `{}` waits",
+        current(context).display()
+    ))
+    .hint("`efimera results -a` lists those of every directory")
 }
 
 /// The current directory without links, as workspaces are recorded.

@@ -25,7 +25,11 @@ impl RawMode {
 impl Drop for RawMode {
     fn drop(&mut self) {
         // The terminal may be gone, and then there is nothing to put right.
-        drop(termios::tcsetattr(io::stdin(), OptionalActions::Drain, &self.before));
+        drop(termios::tcsetattr(
+            io::stdin(),
+            OptionalActions::Drain,
+            &self.before,
+        ));
     }
 }
 
@@ -43,7 +47,10 @@ pub(crate) fn is_interactive() -> bool {
 /// The size of the user's terminal; 24 by 80 where it doesn't say.
 pub(crate) fn size() -> TtySize {
     match termios::tcgetwinsize(io::stdout()) {
-        Ok(size) if size.ws_row > 0 && size.ws_col > 0 => TtySize { rows: size.ws_row, cols: size.ws_col },
+        Ok(size) if size.ws_row > 0 && size.ws_col > 0 => TtySize {
+            rows: size.ws_row,
+            cols: size.ws_col,
+        },
         _ => TtySize { rows: 24, cols: 80 },
     }
 }

@@ -92,9 +92,14 @@ impl Ui {
     /// Data. A reader that went away (`| head`) is no error.
     pub(crate) fn out(&self, bytes: impl AsRef<[u8]>) -> Result<(), CommandError> {
         let mut stdout = io::stdout().lock();
-        match stdout.write_all(bytes.as_ref()).and_then(|()| stdout.flush()) {
+        match stdout
+            .write_all(bytes.as_ref())
+            .and_then(|()| stdout.flush())
+        {
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-            Err(error) => Err(CommandError::new(format!("Can't write to standard output: {error}"))),
+            Err(error) => Err(CommandError::new(format!(
+                "Can't write to standard output: {error}"
+            ))),
             Ok(()) => Ok(()),
         }
     }
@@ -119,20 +124,32 @@ impl Ui {
     /// Something that the user should know and can do something about.
     pub(crate) fn warn(&self, line: impl AsRef<str>) {
         if !self.quiet {
-            self.talk(&format!("{} {}", self.paint_err(Tone::Warn, "warning:"), line.as_ref()));
+            self.talk(&format!(
+                "{} {}",
+                self.paint_err(Tone::Warn, "warning:"),
+                line.as_ref()
+            ));
         }
     }
 
     /// What to type next.
     pub(crate) fn hint(&self, line: impl AsRef<str>) {
         if !self.quiet {
-            self.talk(&format!("{} {}", self.paint_err(Tone::Hint, "hint:"), line.as_ref()));
+            self.talk(&format!(
+                "{} {}",
+                self.paint_err(Tone::Hint, "hint:"),
+                line.as_ref()
+            ));
         }
     }
 
     /// A failure, its causes, and what to do.
     pub(crate) fn error(&self, error: &CommandError) {
-        self.talk(&format!("{} {}", self.paint_err(Tone::Bad, "error:"), error.message));
+        self.talk(&format!(
+            "{} {}",
+            self.paint_err(Tone::Bad, "error:"),
+            error.message
+        ));
         for cause in &error.causes {
             self.talk(&format!("  caused by: {cause}"));
         }
@@ -144,7 +161,10 @@ impl Ui {
     /// Asks a yes-or-no question; an empty answer is a yes.
     pub(crate) fn ask(&self, question: &str) -> bool {
         let mut stderr = io::stderr().lock();
-        if write!(stderr, "{question} [Y/n] ").and_then(|()| stderr.flush()).is_err() {
+        if write!(stderr, "{question} [Y/n] ")
+            .and_then(|()| stderr.flush())
+            .is_err()
+        {
             return false;
         }
         let mut answer = String::new();
@@ -161,7 +181,11 @@ impl Ui {
 }
 
 fn paint(on: bool, tone: Tone, text: &str) -> String {
-    if on && tone != Tone::Plain { format!("\x1b[{}m{text}\x1b[0m", tone.code()) } else { text.to_owned() }
+    if on && tone != Tone::Plain {
+        format!("\x1b[{}m{text}\x1b[0m", tone.code())
+    } else {
+        text.to_owned()
+    }
 }
 
 /// Long work, shown as it goes: a bar on a terminal, a plain line at the start of each step elsewhere, and
@@ -179,7 +203,12 @@ const BLINK: Duration = Duration::from_millis(400);
 
 impl Progress {
     pub(crate) fn new(ui: Ui) -> Self {
-        Self { ui, bar: None, step: String::new(), since: Instant::now() }
+        Self {
+            ui,
+            bar: None,
+            step: String::new(),
+            since: Instant::now(),
+        }
     }
 
     /// `step` is `done` of `total` (0 for not known) bytes or items far.
@@ -213,8 +242,11 @@ impl Progress {
     }
 
     fn new_bar(&self, bytes: bool, known: bool) -> ProgressBar {
-        let target =
-            if self.ui.stderr_is_terminal { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
+        let target = if self.ui.stderr_is_terminal {
+            ProgressDrawTarget::stderr()
+        } else {
+            ProgressDrawTarget::hidden()
+        };
         let bar = ProgressBar::with_draw_target(None, target);
         let template = match (bytes, known) {
             (true, true) => "{spinner} {msg}  {bytes}/{total_bytes}  {bytes_per_sec}  {eta}",

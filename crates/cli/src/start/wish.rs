@@ -69,7 +69,10 @@ impl Wish {
         let tty = !args.detach && (args.tty || terminal::is_interactive());
         let mut env = Vec::new();
         if tty {
-            let term = context.term.as_deref().unwrap_or(OsStr::new("xterm-256color"));
+            let term = context
+                .term
+                .as_deref()
+                .unwrap_or(OsStr::new("xterm-256color"));
             env.push((b"TERM".to_vec(), term.as_bytes().to_vec()));
         }
         for file in &args.env_file {
@@ -78,7 +81,8 @@ impl Wish {
         for variable in &args.env {
             env.extend(variable_of(variable)?);
         }
-        let joined = |first: &[String], more: Vec<String>| first.iter().cloned().chain(more).collect();
+        let joined =
+            |first: &[String], more: Vec<String>| first.iter().cloned().chain(more).collect();
         let duration = |flag: Option<u64>, key: Option<&String>, otherwise: u64| match (flag, key) {
             (Some(seconds), _) => Ok(seconds),
             (None, Some(text)) => seconds(text).map_err(CommandError::usage),
@@ -88,7 +92,9 @@ impl Wish {
             argv: args.command.into_iter().map(OsString::into_vec).collect(),
             env,
             workdir: args.workdir.map(|path| path.into_os_string().into_vec()),
-            user: args.user.map_or(RunAs::User, |name| RunAs::Named(name.into_bytes())),
+            user: args
+                .user
+                .map_or(RunAs::User, |name| RunAs::Named(name.into_bytes())),
             tty,
             detach: args.detach,
             keep: args.keep,
@@ -102,7 +108,11 @@ impl Wish {
             artifacts: joined(&config.workspace.artifacts, args.artifacts),
             machine: MachineWish {
                 cpus: args.machine.cpus.or(config.machine.cpus),
-                memory: args.machine.memory.or(config.machine.memory).unwrap_or(MEMORY),
+                memory: args
+                    .machine
+                    .memory
+                    .or(config.machine.memory)
+                    .unwrap_or(MEMORY),
                 disk: args.machine.disk.or(config.machine.disk).unwrap_or(DISK),
                 accel: accel(args.machine.accel, config.machine.accel.as_deref())?,
                 image: args.machine.image,
@@ -146,19 +156,30 @@ fn accel(flag: Option<String>, key: Option<&str>) -> Result<String> {
 pub(crate) fn variable_of(text: &str) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
     match text.split_once('=') {
         Some((name, value)) => Ok(Some((checked_name(name)?, value.as_bytes().to_vec()))),
-        None => Ok(Context::variable(text).map(|value| Ok((checked_name(text)?, value.into_vec()))).transpose()?),
+        None => match Context::variable(text) {
+            Some(value) => Ok(Some((checked_name(text)?, value.into_vec()))),
+            None => Ok(None),
+        },
     }
 }
 
 /// Lines of `NAME=VALUE` or `NAME`; empty lines and lines that start with `#` are passed over.
-pub(crate) fn variables_of_file(text: &str, file: &std::path::Path) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
+pub(crate) fn variables_of_file(
+    text: &str,
+    file: &std::path::Path,
+) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
     let mut variables = Vec::new();
     for (number, line) in text.lines().enumerate() {
         if line.trim().is_empty() || line.starts_with('#') {
             continue;
         }
         let variable = variable_of(line).map_err(|error| {
-            CommandError::usage(format!("Line {} of `{}`: {}", number + 1, file.display(), error.message))
+            CommandError::usage(format!(
+                "Line {} of `{}`: {}",
+                number + 1,
+                file.display(),
+                error.message
+            ))
         })?;
         variables.extend(variable);
     }
@@ -168,11 +189,16 @@ pub(crate) fn variables_of_file(text: &str, file: &std::path::Path) -> Result<Ve
 fn checked_name(name: &str) -> Result<Vec<u8>> {
     let well_formed = !name.is_empty()
         && !name.starts_with(|first: char| first.is_ascii_digit())
-        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+        && name
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
     if well_formed {
         Ok(name.as_bytes().to_vec())
     } else {
-        Err(CommandError::usage(format!("`{}` is not the name of a variable", base::escape_line(name.as_bytes(), 60))))
+        Err(CommandError::usage(format!(
+            "`{}` is not the name of a variable",
+            base::escape_line(name.as_bytes(), 60)
+        )))
     }
 }
 
@@ -192,14 +218,30 @@ mod tests {
 
     #[test]
     fn variables_as_docker_has_them() {
-        assert_eq!(variable_of("A=b=c").unwrap(), Some((b"A".to_vec(), b"b=c".to_vec())));
-        assert_eq!(variable_of("A=").unwrap(), Some((b"A".to_vec(), b"".to_vec())));
+        assert_eq!(
+            variable_of("A=b=c").unwrap(),
+            Some((b"A".to_vec(), b"b=c".to_vec()))
+        );
+        assert_eq!(
+            variable_of("A=").unwrap(),
+            Some((b"A".to_vec(), b"".to_vec()))
+        );
         assert_eq!(variable_of("EFIMERA_TEST_NEVER_SET").unwrap(), None);
         assert!(variable_of("1A=b").is_err());
         assert!(variable_of("A B=c").is_err());
         let file = variables_of_file("# comment\n\nA=1\nB= 2\n", Path::new("x")).unwrap();
-        assert_eq!(file, [(b"A".to_vec(), b"1".to_vec()), (b"B".to_vec(), b" 2".to_vec())]);
+        assert_eq!(
+            file,
+            [
+                (b"A".to_vec(), b"1".to_vec()),
+                (b"B".to_vec(), b" 2".to_vec())
+            ]
+        );
         let error = variables_of_file("A=1\n-=2\n", Path::new("x")).unwrap_err();
-        assert!(error.message.starts_with("Line 2 of `x`"), "{}", error.message);
+        assert!(
+            error.message.starts_with("Line 2 of `x`"),
+            "{}",
+            error.message
+        );
     }
 }

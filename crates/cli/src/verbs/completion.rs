@@ -15,7 +15,12 @@ pub(crate) struct CompletionArgs {
 
 pub(crate) fn run(context: &Context, args: &CompletionArgs) -> Result<u8> {
     let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut Arguments::command(), "efimera", &mut script);
+    clap_complete::generate(
+        args.shell,
+        &mut Arguments::command(),
+        "efimera",
+        &mut script,
+    );
     context.ui.out(script)?;
     Ok(0)
 }

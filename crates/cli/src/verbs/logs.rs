@@ -32,12 +32,17 @@ pub(crate) fn run(context: &Context, args: &LogsArgs) -> Result<u8> {
                 }
                 let bytes = if on_terminal { shown(&bytes) } else { bytes };
                 if channel == 2 && !args.stderr {
-                    std::io::stderr().lock().write_all(&bytes).map_err(CommandError::from)?;
+                    std::io::stderr()
+                        .lock()
+                        .write_all(&bytes)
+                        .map_err(CommandError::from)?;
                 } else {
                     context.ui.out(&bytes)?;
                 }
             }
-            LogPiece::Dropped(count) => context.ui.warn(format!("{} of output were dropped here", base::Size(count))),
+            LogPiece::Dropped(count) => context
+                .ui
+                .warn(format!("{} of output were dropped here", base::Size(count))),
         }
     }
     Ok(0)
@@ -64,6 +69,9 @@ mod tests {
     #[test]
     fn a_terminal_is_not_driven_by_a_log() {
         let shown = super::shown(b"a\x1b]52;c;aGk=\x07b\r\n\tc\x9b2J\n");
-        assert_eq!(String::from_utf8(shown).unwrap(), "a\\x1b]52;c;aGk=\\x07b\n\tc\\x9b2J\n");
+        assert_eq!(
+            String::from_utf8(shown).unwrap(),
+            "a\\x1b]52;c;aGk=\\x07b\n\tc\\x9b2J\n"
+        );
     }
 }

@@ -26,7 +26,9 @@ pub(crate) fn run(context: &Context, args: &LsArgs) -> Result<u8> {
     let store = pick::store(context)?;
     let listing = store.list()?;
     for (name, error) in &listing.broken {
-        context.ui.warn(format!("The record of {name} can't be read: {error}"));
+        context
+            .ui
+            .warn(format!("The record of {name} can't be read: {error}"));
     }
     let shown = |listed: &&Listed| args.all || listed.alive;
     let sandboxes: Vec<&Listed> = listing.sandboxes.iter().filter(shown).collect();
@@ -39,7 +41,10 @@ pub(crate) fn run(context: &Context, args: &LsArgs) -> Result<u8> {
         }
     } else {
         let rows: Vec<_> = sandboxes.iter().map(|listed| as_row(listed)).collect();
-        context.ui.out(table(&["NAME", "STATE", "CREATED", "DIRECTORY", "COMMAND"], &rows))?;
+        context.ui.out(table(
+            &["NAME", "STATE", "CREATED", "DIRECTORY", "COMMAND"],
+            &rows,
+        ))?;
     }
     Ok(0)
 }

@@ -21,9 +21,12 @@ pub(crate) struct ResultsArgs {
 
 pub(crate) fn run(context: &Context, args: &ResultsArgs) -> Result<u8> {
     let store = pick::store(context)?;
-    let (mut heads, broken) = store.results()?;
-    for (name, error) in &broken {
-        context.ui.warn(format!("The result {name} can't be read: {error}"));
+    let results = store.results()?;
+    let mut heads = results.heads;
+    for (name, error) in &results.broken {
+        context
+            .ui
+            .warn(format!("The result {name} can't be read: {error}"));
     }
     let cwd = pick::current(context);
     heads.retain(|head| args.all || cwd.starts_with(&head.spec.workspace));
@@ -32,7 +35,12 @@ pub(crate) fn run(context: &Context, args: &ResultsArgs) -> Result<u8> {
         context.ui.json(&items?.into())?;
     } else {
         let rows: Result<Vec<_>> = heads.iter().map(|head| as_row(&store, head)).collect();
-        context.ui.out(table(&["NAME", "STATE", "CREATED", "FILES", "SIZE", "EXIT", "COMMAND"], &rows?))?;
+        context.ui.out(table(
+            &[
+                "NAME", "STATE", "CREATED", "FILES", "SIZE", "EXIT", "COMMAND",
+            ],
+            &rows?,
+        ))?;
     }
     Ok(0)
 }

@@ -78,7 +78,11 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "MOUNT", hide = true)]
     pub(crate) mount: Vec<String>,
     /// The command, and everything after it
-    #[arg(value_name = "COMMAND", trailing_var_arg = true, allow_hyphen_values = true)]
+    #[arg(
+        value_name = "COMMAND",
+        trailing_var_arg = true,
+        allow_hyphen_values = true
+    )]
     pub(crate) command: Vec<OsString>,
 }
 
@@ -155,7 +159,13 @@ impl RunArgs {
             json: false,
             tty: false,
             interactive: false,
-            machine: MachineArgs { cpus: None, memory: None, disk: None, accel: None, image: None },
+            machine: MachineArgs {
+                cpus: None,
+                memory: None,
+                disk: None,
+                accel: None,
+                image: None,
+            },
             workspace: WorkspaceArgs {
                 include: Vec::new(),
                 exclude: Vec::new(),

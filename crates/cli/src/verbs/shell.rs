@@ -1,6 +1,6 @@
 use crate::context::Context;
 use crate::error::Result;
-use crate::verbs::{exec, run};
+use crate::verbs;
 use base::Name;
 use clap::Args;
 
@@ -19,7 +19,7 @@ pub(crate) struct ShellArgs {
 
 pub(crate) fn run(context: Context, args: ShellArgs) -> Result<u8> {
     match args.name {
-        Some(name) => exec::run(&context, exec::ExecArgs::shell(name, args.user)),
-        None => run::run(context, run::RunArgs::shell(args.user)),
+        Some(name) => verbs::exec::run(&context, verbs::exec::ExecArgs::shell(name, args.user)),
+        None => verbs::run::run(context, verbs::run::RunArgs::shell(args.user)),
     }
 }

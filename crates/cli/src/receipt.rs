@@ -1,0 +1,221 @@
+//! The receipt: what a run leaves behind, in at most eight lines.
+
+use crate::context::Context;
+use crate::error::Result;
+use crate::pick;
+use crate::start::pack_some;
+use crate::table::count;
+use crate::ui::Tone;
+use crate::verbs::results;
+use base::Name;
+use store::{Completeness, Ending, ResultHead, Store};
+use workspace::{Baseline, ChangeSet, Omitted};
+
+/// Says it on stderr, as lines or as JSON.
+pub(crate) fn print(context: &Context, store: &Store, name: &Name, json: bool) -> Result {
+    let head = store.settled_result(name)?;
+    if json {
+        let mut value = results::as_json(store, &head)?;
+        if let Ok(baseline) = Baseline::load(&store.baseline_dir(&head.spec.baseline)) {
+            value["left_out"] = serde_json::to_value(&baseline.left_out)?;
+        }
+        context.ui.say(value.to_string());
+        return Ok(());
+    }
+    if context.ui.is_quiet() {
+        return Ok(());
+    }
+    let changes = pick::changes(store, name)?;
+    let lines = lines_of(context, store, &head, &changes)?;
+    for line in compose(&head, &changes, lines, |text| {
+        context.ui.paint_err(Tone::Strong, text)
+    }) {
+        context.ui.say(line);
+    }
+    Ok(())
+}
+
+/// What only the store can tell.
+struct Facts {
+    added_lines: u64,
+    removed_lines: u64,
+    left_out: Omitted,
+    alive: bool,
+}
+
+fn lines_of(
+    _context: &Context,
+    store: &Store,
+    head: &ResultHead,
+    changes: &ChangeSet,
+) -> Result<Facts> {
+    let baseline = Baseline::load(&store.baseline_dir(&head.spec.baseline));
+    let (added_lines, removed_lines) = match &baseline {
+        Ok(baseline) => crate::verbs::diff::line_counts(store, head, baseline, changes)?,
+        Err(_) => (0, 0),
+    };
+    let left_out = baseline
+        .map(|baseline| baseline.left_out)
+        .unwrap_or_default();
+    Ok(Facts {
+        added_lines,
+        removed_lines,
+        left_out,
+        alive: store.is_alive(&head.spec.name)?,
+    })
+}
+
+fn compose(
+    head: &ResultHead,
+    changes: &ChangeSet,
+    facts: Facts,
+    strong: impl Fn(&str) -> String,
+) -> Vec<String> {
+    let name = &head.spec.name;
+    let mut lines = vec![format!(
+        "{}   {}   {}",
+        strong(name.as_str()),
+        summary(changes, &facts),
+        machine(head, facts.alive)
+    )];
+    let left_out = left_out(&facts.left_out);
+    if !left_out.is_empty() {
+        lines.push(format!("  left out    {}", left_out.join(", ")));
+    }
+    if head.ignored > 0 || head.refused_count > 0 {
+        let mut parts = Vec::new();
+        if head.ignored > 0 {
+            parts.push(format!(
+                "{} (--artifact GLOB brings them out)",
+                count(head.ignored, "ignored path", "ignored paths")
+            ));
+        }
+        if head.refused_count > 0 {
+            let names: Vec<&str> = head.refused.iter().take(3).map(String::as_str).collect();
+            parts.push(format!(
+                "{} refused ({})",
+                count(head.refused_count, "path", "paths"),
+                names.join(", ")
+            ));
+        }
+        lines.push(format!("  stayed in   {}", parts.join(", ")));
+    }
+    if !head.commits.is_empty() {
+        lines.push(format!(
+            "  commits     {}, kept with the result",
+            head.commits.len()
+        ));
+    }
+    if let Some(limit) = head.limits.first() {
+        lines.push(format!("  limits      {limit}"));
+    }
+    let torn = changes.stat().torn;
+    if torn > 0 {
+        lines.push(format!(
+            "  torn        {} changed while being saved",
+            count(torn, "file", "files")
+        ));
+    }
+    if facts.alive {
+        lines.push(format!(
+            "  efimera exec {name} … | stop {name} | diff {name}"
+        ));
+    } else if !changes.is_empty() {
+        lines.push(format!(
+            "  efimera diff | apply | discard | run --from {name} …"
+        ));
+    }
+    lines
+}
+
+fn summary(changes: &ChangeSet, facts: &Facts) -> String {
+    let stat = changes.stat();
+    if changes.is_empty() {
+        return "nothing changed".to_owned();
+    }
+    let mut parts = Vec::new();
+    if stat.changed > 0 {
+        parts.push(format!("{} changed", count(stat.changed, "file", "files")));
+    }
+    let mut more = |number: u64, what: &str| {
+        if number > 0 {
+            let noun = if parts.is_empty() {
+                count(number, "file", "files")
+            } else {
+                number.to_string()
+            };
+            parts.push(format!("{noun} {what}"));
+        }
+    };
+    more(stat.added, "added");
+    more(stat.deleted, "deleted");
+    if parts.is_empty() {
+        parts.push(format!(
+            "{} changed",
+            count(stat.dirs, "directory", "directories")
+        ));
+    }
+    format!(
+        "{} (+{} −{})",
+        parts.join(", "),
+        facts.added_lines,
+        facts.removed_lines
+    )
+}
+
+fn machine(head: &ResultHead, alive: bool) -> &'static str {
+    match (alive, head.completeness) {
+        (true, _) => "the machine runs on",
+        (false, Completeness::Checkpoint) => "saved up to the last checkpoint; the machine is gone",
+        (false, Completeness::Nothing) => "nothing was saved; the machine is gone",
+        (false, _) if head.spec.keep && !matches!(head.ending, Some(Ending::Crashed(_))) => {
+            "the machine is stopped"
+        }
+        (false, _) => "the machine is gone",
+    }
+}
+
+fn left_out(omitted: &Omitted) -> Vec<String> {
+    let mut parts = Vec::new();
+    let mut part = |number: usize, one: &str, many: &str, names: &[base::RelPath]| {
+        if number > 0 {
+            let names = if names.is_empty() {
+                String::new()
+            } else {
+                format!(" ({})", pack_some(names))
+            };
+            parts.push(format!("{}{names}", count(number as u64, one, many)));
+        }
+    };
+    part(
+        usize::try_from(omitted.ignored).unwrap_or(usize::MAX),
+        "ignored path",
+        "ignored paths",
+        &[],
+    );
+    part(
+        omitted.secrets.len(),
+        "secret file",
+        "secret files",
+        &omitted.secrets,
+    );
+    part(
+        omitted.excluded.len(),
+        "excluded path",
+        "excluded paths",
+        &[],
+    );
+    part(
+        omitted.unreadable.len(),
+        "unreadable path",
+        "unreadable paths",
+        &omitted.unreadable,
+    );
+    part(
+        omitted.special.len(),
+        "special file",
+        "special files",
+        &omitted.special,
+    );
+    parts
+}

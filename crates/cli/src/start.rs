@@ -1,0 +1,258 @@
+//! From a wish to a running sandbox: find what it needs, collect and pack the workspace, write the record, start
+//! the supervisor, carry the session, tell how it ended.
+
+mod ingredients;
+mod pack;
+pub(crate) mod wish;
+
+pub(crate) use pack::some as pack_some;
+
+use crate::context::Context;
+use crate::error::{CommandError, Result};
+use crate::session::{self, Outcome};
+use crate::{pick, receipt, roles, terminal};
+use base::Name;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::process::{Command as Program, Stdio};
+use store::{GuestUser, Lock, Spec, Store, StoreError};
+use supervisor::client::Connection;
+use supervisor::control::{Command, End};
+use wire::message::Exec;
+pub(crate) use wish::Wish;
+
+/// Names tried before giving up on finding a free one.
+const NAMES: u64 = 200;
+
+/// `efimera run`.
+pub(crate) fn run(context: &Context, wish: Wish) -> Result<u8> {
+    let ui = context.ui;
+    let store = pick::store(context)?;
+    if let Some(name) = &wish.name {
+        refuse_taken(&store, name)?;
+    }
+    let ingredients = ingredients::find(context, &wish.machine, wish.yes)?;
+    // From here to the record that names it, the baseline must not be taken for garbage.
+    let hold = store.hold_baselines()?;
+    let packed = pack::pack(context, &store, &wish)?;
+    let user = guest_user(context);
+    let created = create(&store, &wish, |name| Spec {
+        name,
+        created: jiff::Timestamp::now().as_second(),
+        workspace: packed.baseline.root.clone(),
+        cwd: packed.cwd.clone(),
+        command: wish.argv.iter().map(|word| base::escape(word)).collect(),
+        variables: wish
+            .env
+            .iter()
+            .map(|(name, _)| base::escape(name))
+            .collect(),
+        baseline: key(&packed.baseline),
+        from: wish.from.clone(),
+        image: ingredients.image,
+        kernel: ingredients.kernel.clone(),
+        cpus: ingredients.cpus,
+        memory: wish.machine.memory,
+        disk: wish.machine.disk,
+        accel: ingredients.accel.as_str().to_owned(),
+        keep: wish.keep,
+        tty: wish.tty,
+        detached: wish.detach,
+        linger: wish.linger,
+        timeout: wish.timeout,
+        artifacts: wish.artifacts.clone(),
+        user: user.clone(),
+    })?;
+    drop(hold);
+    let name = created.record.spec.name.clone();
+    packed.seed_result(&store, &name)?;
+    let mut connection = supervise(context, &name, created.lock)?;
+    let stdin = !wish.detach && session::has_stdin();
+    let exec = Exec {
+        argv: wish.argv.clone(),
+        env: wish.env.clone(),
+        cwd: wish
+            .workdir
+            .clone()
+            .unwrap_or_else(|| working_directory(&created.record.spec)),
+        user: wish.user.clone(),
+        tty: wish.tty.then(terminal::size),
+        stdin,
+    };
+    let command = Command::Run {
+        exec,
+        detach: wish.detach,
+    };
+    if wish.detach {
+        return detach(context, &mut connection, &command, &name);
+    }
+    let outcome = session::run(ui, &mut connection, &command, wish.tty, stdin);
+    finish(context, &store, &name, &wish, outcome)
+}
+
+/// What is left to say and to give back when a session is over, however it was.
+fn finish(
+    context: &Context,
+    store: &Store,
+    name: &Name,
+    wish: &Wish,
+    outcome: Result<Outcome>,
+) -> Result<u8> {
+    let ui = context.ui;
+    match outcome {
+        Ok(Outcome::Ended { end, saved }) => {
+            session::tell(ui, &end);
+            receipt::print(context, store, name, wish.json)?;
+            if !saved && !wish.keep && !matches!(end, End::Crashed(_)) {
+                ui.warn("The sandbox's supervisor was lost while the result was being saved");
+            }
+            Ok(session::exit_code(&end))
+        }
+        Ok(Outcome::Left) if wish.tty => {
+            ui.say(format!(
+                "{name} goes on without this terminal. `efimera logs {name}` shows what it prints."
+            ));
+            Ok(128 + 1)
+        }
+        Ok(Outcome::Left) => Ok(130),
+        Err(error) => {
+            // Whatever happened, what was saved before it is worth a line.
+            receipt::print(context, store, name, wish.json)?;
+            Err(error)
+        }
+    }
+}
+
+fn detach(
+    context: &Context,
+    connection: &mut Connection,
+    command: &Command,
+    name: &Name,
+) -> Result<u8> {
+    match session::run(context.ui, connection, command, false, false) {
+        // A detached run's stream ends once the command has started.
+        Ok(Outcome::Ended { end, .. }) => {
+            session::tell(context.ui, &end);
+            Ok(session::exit_code(&end))
+        }
+        Ok(Outcome::Left) => {
+            context.ui.line(name.as_str())?;
+            Ok(0)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Starts the supervisor of a sandbox whose lock we hold, and gives the connection that it inherited.
+pub(crate) fn supervise(context: &Context, name: &Name, lock: Lock) -> Result<Connection> {
+    let (ours, theirs) = UnixStream::pair()?;
+    let dirs = &context.dirs;
+    let role = roles::command("__supervise");
+    let mut program = Program::new(&role[0]);
+    program
+        .args(&role[1..])
+        .args([&dirs.data, &dirs.cache, &dirs.run])
+        .args([name.as_str(), &timezone()])
+        .env_clear()
+        .current_dir("/")
+        .stdin(Stdio::from(OwnedFd::from(theirs)))
+        .stdout(Stdio::from(OwnedFd::from(lock)))
+        .stderr(Stdio::null());
+    program
+        .spawn()
+        .map_err(|error| CommandError::new(format!("The supervisor can't be started: {error}")))?;
+    Ok(Connection::new(ours)?)
+}
+
+fn create(store: &Store, wish: &Wish, spec: impl Fn(Name) -> Spec) -> Result<store::Created> {
+    if let Some(name) = &wish.name {
+        return Ok(store.create(spec(name.clone()))?);
+    }
+    let seed = jiff::Timestamp::now().as_nanosecond() as u64 ^ u64::from(std::process::id()) << 32;
+    for attempt in 0..NAMES {
+        let name =
+            store.free_name((attempt..attempt + NAMES).map(|step| seed.wrapping_add(step)))?;
+        match store.create(spec(name)) {
+            Err(StoreError::NameTaken(_)) => {}
+            other => return Ok(other?),
+        }
+    }
+    Err(CommandError::new("No free name was found").hint("choose one with --name"))
+}
+
+fn refuse_taken(store: &Store, name: &Name) -> Result {
+    if store.record(name).is_ok() || store.result(name).is_ok() {
+        return Err(CommandError::usage(format!(
+            "There is a sandbox or result of the name {name}"
+        ))
+        .hint(format!(
+            "choose another, or let go of it: `efimera discard {name}`"
+        )));
+    }
+    Ok(())
+}
+
+/// The user that owns the workspace in the machine: the host's, so that numbers and names look as at home. Root
+/// becomes an ordinary user, since agents refuse to work without asking as root, and rightly so.
+pub(crate) fn guest_user(context: &Context) -> GuestUser {
+    let (uid, gid) = (
+        rustix::process::getuid().as_raw(),
+        rustix::process::getgid().as_raw(),
+    );
+    let well_formed = |name: &&String| {
+        (1..=32).contains(&name.len())
+            && *name != "root"
+            && name.starts_with(|first: char| first.is_ascii_lowercase() || first == '_')
+            && name.bytes().all(|byte| {
+                byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"_-".contains(&byte)
+            })
+    };
+    let name = context
+        .user
+        .as_ref()
+        .filter(well_formed)
+        .cloned()
+        .unwrap_or_else(|| "user".to_owned());
+    match uid {
+        0 => GuestUser {
+            name,
+            uid: 1000,
+            gid: 1000,
+        },
+        uid => GuestUser {
+            name,
+            uid,
+            gid: if gid == 0 { uid } else { gid },
+        },
+    }
+}
+
+/// Where the command starts: the same place as on the host.
+fn working_directory(spec: &Spec) -> Vec<u8> {
+    use std::os::unix::ffi::OsStrExt as _;
+    let workspace = spec.workspace.as_os_str().as_bytes();
+    if spec.cwd.is_root() {
+        workspace.to_vec()
+    } else {
+        [workspace, b"/", spec.cwd.as_bytes()].concat()
+    }
+}
+
+/// A baseline's name in the store.
+fn key(baseline: &workspace::Baseline) -> String {
+    baseline
+        .dir
+        .file_name()
+        .map(|name| name.to_string_lossy().into_owned())
+        .unwrap_or_default()
+}
+
+/// The host's time zone by name, from where systemd and Debian keep it; empty for UTC.
+fn timezone() -> String {
+    let link = fs_err::read_link("/etc/localtime").ok();
+    let name = link
+        .as_deref()
+        .and_then(|path| path.to_str())
+        .and_then(|path| path.split_once("zoneinfo/"));
+    name.map(|(_, name)| name.to_owned()).unwrap_or_default()
+}

@@ -1,0 +1,55 @@
+//! What a machine is made of, found on this computer, or set up now.
+
+use super::wish::MachineWish;
+use crate::context::Context;
+use crate::error::{CommandError, Result};
+use crate::{accel, setup};
+use base::Digest;
+use machine::Accel;
+
+/// Processors of a machine unless said otherwise: agents and builds gain little from more, and the computer stays
+/// usable.
+const MAX_DEFAULT_CPUS: usize = 4;
+
+/// Everything that is there before a machine can start.
+#[derive(Debug)]
+pub(crate) struct Ingredients {
+    pub(crate) image: Digest,
+    pub(crate) kernel: String,
+    pub(crate) accel: Accel,
+    pub(crate) cpus: u32,
+}
+
+pub(crate) fn find(context: &Context, wish: &MachineWish, yes: bool) -> Result<Ingredients> {
+    let images = image::Store::open(&context.dirs.data)?;
+    setup::ensure(context, &images, yes)?;
+    let chosen = match &wish.image {
+        Some(name) => images.image(name)?,
+        None => images.newest_image()?.ok_or_else(|| {
+            CommandError::new("There is no base image").hint("`efimera setup` builds one")
+        })?,
+    };
+    // Checked here, where there is somebody to tell, and not first in the supervisor.
+    let mut progress = setup::Steps::new(context.ui);
+    drop(chosen.open(&mut progress)?);
+    let kernel = images.newest_kernel()?.ok_or_else(|| {
+        CommandError::new("There is no guest kernel").hint("`efimera setup` fetches one")
+    })?;
+    drop(kernel.open(&mut progress)?);
+    drop(progress);
+    let accel = accel::choose(context, &wish.accel)?;
+    if accel == Accel::Tcg && wish.accel != "tcg" {
+        context.ui.say(accel::emulation_line(context));
+    }
+    Ok(Ingredients {
+        image: chosen.digest(),
+        kernel: kernel.record().id.clone(),
+        accel,
+        cpus: wish.cpus.unwrap_or_else(default_cpus),
+    })
+}
+
+fn default_cpus() -> u32 {
+    let have = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    u32::try_from(have.min(MAX_DEFAULT_CPUS)).unwrap_or(1)
+}

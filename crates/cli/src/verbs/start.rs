@@ -1,0 +1,49 @@
+use crate::context::Context;
+use crate::error::{CommandError, Result};
+use crate::ui::Progress;
+use crate::{pick, start};
+use base::Name;
+use clap::Args;
+use supervisor::client::Item;
+use supervisor::control::{Command, Note};
+
+/// Start a stopped sandbox again
+///
+/// The machine boots with the disk that it had; its command is not run again (`efimera exec` runs one).
+#[derive(Debug, Args)]
+pub(crate) struct StartArgs {
+    /// Stopped sandboxes (repeatable)
+    #[arg(required = true)]
+    names: Vec<Name>,
+}
+
+pub(crate) fn run(context: &Context, args: &StartArgs) -> Result<u8> {
+    let store = pick::store(context)?;
+    for name in &args.names {
+        if store.is_alive(name)? {
+            return Err(CommandError::new(format!(
+                "The sandbox {name} is running already"
+            )));
+        }
+        store.heal(name)?;
+        let lock = store.lock(name)?;
+        let mut connection = start::supervise(context, name, lock)?;
+        let stream = connection.open(&Command::Ready)?;
+        let mut progress = Progress::new(context.ui);
+        loop {
+            match connection.next(stream, None)? {
+                Item::Note(Note::Booting) => progress.at("starting the machine", 0, 0, false),
+                Item::Note(Note::Failed { message, hint }) => {
+                    return Err(hint
+                        .into_iter()
+                        .fold(CommandError::new(message), CommandError::hint));
+                }
+                Item::Note(Note::Started) | Item::Closed => break,
+                Item::Note(_) | Item::Data { .. } | Item::Finished(_) => {}
+            }
+        }
+        progress.end();
+        context.ui.line(name.as_str())?;
+    }
+    Ok(0)
+}

@@ -1,0 +1,47 @@
+use crate::context::Context;
+use crate::error::{CommandError, Result};
+use crate::verbs::exec::connect;
+use crate::verbs::results::exit_code;
+use crate::{pick, session};
+use base::Name;
+use clap::Args;
+use supervisor::client::ClientError;
+use supervisor::control::{Command, Note};
+
+/// Wait for a sandbox's command, and end with its exit code
+///
+/// A sandbox that is gone already gives the exit code that its result recorded.
+#[derive(Debug, Args)]
+pub(crate) struct WaitArgs {
+    /// Sandbox or result
+    name: Name,
+}
+
+pub(crate) fn run(context: &Context, args: &WaitArgs) -> Result<u8> {
+    let store = pick::store(context)?;
+    if store.is_alive(&args.name)? {
+        let asked = connect(&store, &args.name)
+            .and_then(|mut connection| Ok(connection.ask(&Command::Wait, None)));
+        match asked {
+            Ok(Ok(Note::Exited(end))) => {
+                session::tell(context.ui, &end);
+                return Ok(session::exit_code(&end));
+            }
+            Ok(Ok(Note::Failed { message, hint })) => {
+                let error = CommandError::new(message).around_a_command();
+                return Err(hint.into_iter().fold(error, CommandError::hint));
+            }
+            // It ended in this moment: its result knows.
+            Ok(Ok(_) | Err(ClientError::Lost)) | Err(_) => {}
+            Ok(Err(error)) => return Err(CommandError::from(error).around_a_command()),
+        }
+    }
+    let head = pick::named(&store, &args.name)?;
+    exit_code(head.ending.as_ref()).ok_or_else(|| {
+        CommandError::new(format!(
+            "Nothing is known about the end of {}'s command",
+            args.name
+        ))
+        .around_a_command()
+    })
+}
