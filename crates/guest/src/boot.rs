@@ -14,7 +14,7 @@ use std::time::Duration;
 
 /// How long a disk or the port may take to appear after the modules are loaded. They are there at once, as
 /// virtio's drivers probe while they load; the limit is for an emulator on a host under heavy load.
-const DEVICE_LIMIT: Duration = Duration::from_secs(60);
+const DEVICE_LIMIT: Duration = Duration::from_mins(1);
 
 /// Options of every overlay: a directory of the lower layer can be renamed (Debian's kernel has that off), inode
 /// numbers stay the same, and the upper layer always holds whole files, so that they can be read from there.
@@ -81,7 +81,7 @@ pub(crate) fn enter_root(announcements: &Announcements) -> Result<Place, Fault> 
     let mut options =
         format!("lowerdir={LOWER},upperdir={SCRATCH}/root/upper,workdir={SCRATCH}/root/work");
     for (key, value) in OVERLAY_OPTIONS {
-        options.push_str(&format!(",{key}={value}"));
+        options.extend([",", key, "=", value]);
     }
     mount(
         "overlay",

@@ -19,7 +19,7 @@ use wire::message::{Exec, Ready, Reply, Request, decode, encode};
 use wire::{Event, MAX_PAYLOAD, Mux, Side, StreamId};
 
 /// How long a machine that could not boot waits for the host to ask, so that it can say why.
-const BROKEN_LIMIT: Duration = Duration::from_secs(60);
+const BROKEN_LIMIT: Duration = Duration::from_mins(1);
 /// How long processes get to die at power-off. One that hangs in the kernel is no reason to stay.
 const KILL_LIMIT: Duration = Duration::from_secs(10);
 /// How often what has survived SIGKILL is killed again.
@@ -206,7 +206,6 @@ impl Guest {
 
     fn handle(&mut self, event: Event) {
         match event {
-            Event::Hello => {}
             Event::Opened { id, payload } => match decode::<Request>(&payload) {
                 Ok(request) => self.start(id, request),
                 Err(error) => self.fail(id, &Fault::new(error.to_string(), Errno::INVAL)),
@@ -233,7 +232,7 @@ impl Guest {
                 self.mux.consume(id, cost);
             }
             Event::Finished { id, channel: 0 } => self.end_input(id),
-            Event::Finished { .. } => {}
+            Event::Hello | Event::Finished { .. } => {}
             Event::Closed { id } => {
                 self.end_input_by_close(id);
             }

@@ -178,11 +178,11 @@ pub(crate) fn make_way(
             Err(Errno::NOENT) => {
                 // A link that points at nothing (`/var/run` of a bare image) is made to point at something.
                 let real = follow(&so_far);
-                if real != so_far {
-                    make_way(&real, made)?;
-                } else {
+                if real == so_far {
                     make_dir(&so_far, 0o755)?;
                     made(&so_far)?;
+                } else {
+                    make_way(&real, made)?;
                 }
                 continue;
             }

@@ -116,7 +116,7 @@ fn set_clock(nanoseconds: u64) -> Result<(), Fault> {
     rustix::time::clock_settime(ClockId::Realtime, time).context(|| "Setting the clock".to_owned())
 }
 
-/// Brings up `lo` with one RTM_NEWLINK message; the addresses come by themselves.
+/// Brings up `lo` with one `RTM_NEWLINK` message; the addresses come by themselves.
 fn raise_loopback() -> Result<(), Fault> {
     const RTM_NEWLINK: u16 = 16;
     const NLM_F_REQUEST_ACK: u16 = 1 | 4;
@@ -200,12 +200,8 @@ fn write_machine_id(place: &Place) -> Result<(), Fault> {
         // A version 4 UUID, as machine-id(5) has it.
         bytes[6] = bytes[6] & 0x0f | 0x40;
         bytes[8] = bytes[8] & 0x3f | 0x80;
-        let mut text = String::new();
-        for byte in bytes {
-            text.push_str(&format!("{byte:02x}"));
-        }
-        text.push('\n');
-        line.copy_from_slice(text.as_bytes());
+        let number = u128::from_be_bytes(bytes);
+        line.copy_from_slice(format!("{number:032x}\n").as_bytes());
         rustix::io::pwrite(&kept, &line, 0).context(doing)?;
     }
     replace("/etc/machine-id", &line, 0o444)

@@ -3,12 +3,19 @@ use std::collections::{HashMap, VecDeque};
 
 /// Streams that may be open at the same time.
 pub const MAX_STREAMS: usize = 256;
-/// Bytes (payload and headers) that a peer may send on one stream before it is given credit again.
+/// Credit of one stream in bytes: what a peer may send on it before it is given credit again. A frame costs its
+/// payload and [`OVERHEAD`].
 pub const WINDOW: usize = 256 * 1024;
+/// What a frame costs beyond its payload, in bytes: no less than what it makes the receiver hold for it, so that a
+/// flood of one-byte frames is no way around [`WINDOW`].
+pub const OVERHEAD: usize = 128;
 /// Messages and ends that wait for credit on one stream.
 pub const MAX_PENDING: usize = 64;
 /// Bytes that may wait to be written; above it [`Mux::send_data`] takes nothing more.
 pub const OUT_LIMIT: usize = 1024 * 1024;
+/// Bytes that may wait to be written while the peer still opens streams: far beyond what a peer that reads ever
+/// lets wait.
+const DEAF_LIMIT: usize = 4 * OUT_LIMIT;
 /// Bytes that a reader skips in search of the preamble.
 const MAX_SKIPPED: usize = 1024 * 1024;
 /// Channels of one stream: standard input, output and error, and one to spare.
@@ -107,12 +114,15 @@ pub enum ProtocolError {
     /// Too many streams at a time.
     #[error("The peer opened more than {MAX_STREAMS} streams at a time")]
     Streams,
+    /// It goes on asking, and takes no answers.
+    #[error("The peer doesn't read what it is sent")]
+    Deaf,
 }
 
 /// Why something could not be sent; the connection itself is fine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SendError {
-    /// No such stream (any more), or it is closed on our side.
+    /// No such stream or channel (any more), or it is closed or finished on our side.
     #[error("The stream is closed")]
     Closed,
     /// [`MAX_PENDING`] messages wait already, or [`MAX_STREAMS`] streams are open.
@@ -138,6 +148,8 @@ pub struct Mux {
     streams: HashMap<u32, Stream>,
     /// The opener's next number; the answerer's smallest number that was not opened yet.
     next: u32,
+    /// Credit is held back, since too much waits to be written already.
+    withheld: bool,
 }
 
 #[derive(Debug)]
@@ -149,7 +161,8 @@ struct Stream {
     /// What we may still send.
     send_credit: usize,
     pending: VecDeque<Pending>,
-    finished: [bool; MAX_CHANNELS as usize],
+    finished_here: [bool; MAX_CHANNELS as usize],
+    finished_there: [bool; MAX_CHANNELS as usize],
     closed_here: bool,
     closed_there: bool,
 }
@@ -168,7 +181,8 @@ impl Stream {
             owed: 0,
             send_credit: WINDOW,
             pending: VecDeque::new(),
-            finished: [false; MAX_CHANNELS as usize],
+            finished_here: [false; MAX_CHANNELS as usize],
+            finished_there: [false; MAX_CHANNELS as usize],
             closed_here: false,
             closed_there: false,
         }
@@ -192,6 +206,7 @@ impl Mux {
             written: 0,
             streams: HashMap::new(),
             next: 1,
+            withheld: false,
         }
     }
 
@@ -221,13 +236,20 @@ impl Mux {
 
     /// `count` bytes of [`Mux::outgoing`] were written.
     pub fn wrote(&mut self, count: usize) {
-        self.written = (self.written + count).min(self.out.len());
+        self.written = self.written.saturating_add(count).min(self.out.len());
         if self.written == self.out.len() {
             self.out.clear();
             self.written = 0;
         } else if self.written > OUT_LIMIT / 2 {
             self.out.drain(..self.written);
             self.written = 0;
+        }
+        if self.withheld && self.waiting() < OUT_LIMIT {
+            self.withheld = false;
+            let ids: Vec<u32> = self.streams.keys().copied().collect();
+            for id in ids {
+                self.consume(StreamId(id), 0);
+            }
         }
     }
 
@@ -262,14 +284,16 @@ impl Mux {
         channel: u8,
         bytes: &[u8],
     ) -> Result<usize, SendError> {
-        let room = self.room(id);
+        let mut room = self.room(id);
         let stream = self
             .streams
             .get_mut(&id.0)
-            .filter(|stream| !stream.closed_here)
+            .filter(|stream| {
+                !stream.closed_here
+                    && stream.finished_here.get(usize::from(channel)) == Some(&false)
+            })
             .ok_or(SendError::Closed)?;
         let mut sent = 0;
-        let mut room = room;
         while sent < bytes.len() && room > 0 {
             let part = (bytes.len() - sent).min(room).min(MAX_PAYLOAD);
             Header::emit(
@@ -279,11 +303,11 @@ impl Mux {
                 &bytes[sent..sent + part],
                 &mut self.out,
             );
-            stream.send_credit -= part + HEADER;
+            stream.send_credit -= part + OVERHEAD;
             sent += part;
             room = stream
                 .send_credit
-                .saturating_sub(HEADER)
+                .saturating_sub(OVERHEAD)
                 .min(OUT_LIMIT.saturating_sub(self.out.len() - self.written));
         }
         Ok(sent)
@@ -291,19 +315,29 @@ impl Mux {
 
     /// How many bytes [`Mux::send_data`] would take at least in one frame; 0 for a stream that is gone.
     pub fn room(&self, id: StreamId) -> usize {
-        let waiting = self.out.len() - self.written;
         match self.streams.get(&id.0) {
             Some(stream) if !stream.closed_here && stream.pending.is_empty() => stream
                 .send_credit
-                .saturating_sub(HEADER)
-                .min(OUT_LIMIT.saturating_sub(waiting)),
+                .saturating_sub(OVERHEAD)
+                .min(OUT_LIMIT.saturating_sub(self.waiting())),
             _ => 0,
         }
     }
 
-    /// Says that no more bytes follow on `channel`.
+    /// Says that no more bytes follow on `channel`; once, a second time is [`SendError::Closed`].
     pub fn finish(&mut self, id: StreamId, channel: u8) -> Result<(), SendError> {
-        self.enqueue(id, Pending::Finish(channel))
+        let finished = |mux: &Self| {
+            let stream = mux.streams.get(&id.0)?;
+            stream.finished_here.get(usize::from(channel)).copied()
+        };
+        if finished(self) != Some(false) {
+            return Err(SendError::Closed);
+        }
+        self.enqueue(id, Pending::Finish(channel))?;
+        if let Some(stream) = self.streams.get_mut(&id.0) {
+            stream.finished_here[usize::from(channel)] = true;
+        }
+        Ok(())
     }
 
     /// Says that nothing more follows on this stream.
@@ -331,7 +365,13 @@ impl Mux {
         };
         stream.owed = (stream.owed + cost).min(WINDOW - stream.receive_credit);
         // Small steps would double the number of frames; a quarter keeps the peer busy.
-        if stream.owed >= WINDOW / 4 && !stream.closed_there {
+        if stream.owed < WINDOW / 4 || stream.closed_there {
+            return;
+        }
+        if self.out.len() - self.written >= OUT_LIMIT {
+            // A peer that sends without reading would make this grow without end.
+            self.withheld = true;
+        } else {
             let owed = u32::try_from(stream.owed).unwrap_or(u32::MAX);
             stream.receive_credit += stream.owed;
             stream.owed = 0;
@@ -342,6 +382,10 @@ impl Mux {
     /// True while the stream is known on this side.
     pub fn is_open(&self, id: StreamId) -> bool {
         self.streams.contains_key(&id.0)
+    }
+
+    fn waiting(&self) -> usize {
+        self.out.len() - self.written
     }
 
     fn enqueue(&mut self, id: StreamId, item: Pending) -> Result<(), SendError> {
@@ -366,7 +410,7 @@ impl Mux {
         while let Some(item) = stream.pending.front() {
             match item {
                 Pending::Message(message) => {
-                    let cost = message.len() + HEADER;
+                    let cost = message.len() + OVERHEAD;
                     if stream.send_credit < cost {
                         return;
                     }
@@ -374,7 +418,7 @@ impl Mux {
                     Header::emit(Kind::Message, id, 0, message, &mut self.out);
                 }
                 Pending::Finish(channel) => {
-                    Header::emit(Kind::Finish, id, *channel, &[], &mut self.out)
+                    Header::emit(Kind::Finish, id, *channel, &[], &mut self.out);
                 }
                 Pending::Close => Header::emit(Kind::Close, id, 0, &[], &mut self.out),
             }
@@ -464,8 +508,22 @@ impl Mux {
         if header.kind == Kind::Open {
             return self.handle_open(id, payload);
         }
-        if header.channel >= MAX_CHANNELS {
+        let channels = match header.kind {
+            Kind::Data | Kind::Finish => MAX_CHANNELS,
+            _ => 1,
+        };
+        if header.channel >= channels {
             return Err(ProtocolError::Header("no such channel"));
+        }
+        let fits = match header.kind {
+            Kind::Data => !payload.is_empty(),
+            Kind::Finish | Kind::Close | Kind::Reset => payload.is_empty(),
+            _ => true,
+        };
+        if !fits {
+            return Err(ProtocolError::Header(
+                "a payload where none belongs, or none",
+            ));
         }
         let Some(stream) = self.streams.get_mut(&id.0) else {
             // Frames of a stream that we have just reset are still under way; one that never was is a lie.
@@ -480,14 +538,14 @@ impl Mux {
         }
         match header.kind {
             Kind::Message | Kind::Data => {
-                let cost = payload.len() + HEADER;
+                let cost = payload.len() + OVERHEAD;
                 stream.receive_credit = stream
                     .receive_credit
                     .checked_sub(cost)
                     .ok_or(ProtocolError::Overrun)?;
                 if header.kind == Kind::Message {
                     self.events.push_back(Event::Message { id, payload, cost });
-                } else if stream.finished[usize::from(header.channel)] {
+                } else if stream.finished_there[usize::from(header.channel)] {
                     return Err(ProtocolError::State("data after the channel's end"));
                 } else {
                     self.events.push_back(Event::Data {
@@ -499,7 +557,7 @@ impl Mux {
                 }
             }
             Kind::Finish => {
-                let finished = &mut stream.finished[usize::from(header.channel)];
+                let finished = &mut stream.finished_there[usize::from(header.channel)];
                 if std::mem::replace(finished, true) {
                     return Err(ProtocolError::State("a channel ended twice"));
                 }
@@ -560,6 +618,9 @@ impl Mux {
         }
         if self.streams.len() >= MAX_STREAMS {
             return Err(ProtocolError::Streams);
+        }
+        if self.waiting() > DEAF_LIMIT {
+            return Err(ProtocolError::Deaf);
         }
         self.next = id.0 + 1;
         self.streams.insert(id.0, Stream::new());

@@ -181,7 +181,7 @@ impl Open {
         let mut target = Vec::new();
         match stat.kind {
             FileKind::Symlink => {
-                target = rustix::fs::readlinkat(dir, path, Vec::new())?.into_bytes()
+                target = rustix::fs::readlinkat(dir, path, Vec::new())?.into_bytes();
             }
             FileKind::Dir if !self.whole && is_fresh(dir, path)? => stat.kind = FileKind::FreshDir,
             // Only a layer has whiteouts; in the merged tree it is a device that somebody made.
