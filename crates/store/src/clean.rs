@@ -178,10 +178,11 @@ impl Store {
             emptied.extend([
                 self.images_dir(),
                 self.kernels_dir(),
+                self.dirs().data.join("scratch"),
                 self.dirs().cache.clone(),
             ]);
         }
-        for dir in emptied {
+        for dir in emptied.into_iter().filter(|dir| dir.exists()) {
             purged.bytes += disk_usage(&dir);
             empty(&dir).map_err(|source| StoreError::io("empty", &dir, source))?;
         }

@@ -28,6 +28,8 @@ mod record;
 mod results;
 mod sandboxes;
 mod socket;
+#[cfg(test)]
+mod tests;
 
 pub use clean::{BaselineHold, Collected, Purge, Purged, Usage};
 pub use dirs::{Dirs, Store};

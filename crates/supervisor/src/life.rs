@@ -20,6 +20,9 @@
 //! `Up` lasts as long as somebody wants it: the command (with its timeout), a client, `linger`, or `--keep`.
 //! The first cause of an ending is the one that is told.
 
+#[cfg(test)]
+mod tests;
+
 use std::time::Duration;
 use store::{Ending, State};
 

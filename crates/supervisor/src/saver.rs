@@ -7,6 +7,9 @@
 //! A pass that is under way when the final one is wanted is thrown away: the final one has to start after the
 //! last process ended. Its contents stay, so little is read twice.
 
+#[cfg(test)]
+mod tests;
+
 use crate::commits::{Retrieval, Then};
 use crate::given::{Given, Pass};
 use crate::relay::Queue;

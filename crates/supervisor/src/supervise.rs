@@ -13,6 +13,8 @@
 mod actions;
 mod clients;
 mod guest;
+#[cfg(test)]
+mod tests;
 use crate::Start;
 use crate::control::Note;
 use crate::error::RunError;
@@ -46,6 +48,8 @@ const BOOT_EMULATED: Duration = Duration::from_mins(3);
 const END_OF_PORT: Duration = Duration::from_secs(2);
 /// A client that takes nothing for so long at the end is left.
 const FAREWELL: Duration = Duration::from_mins(5);
+/// A first client asks at once.
+const SILENCE: Duration = Duration::from_secs(10);
 /// What a person should know of one run: so many sentences, all different.
 const MAX_NOTICES: usize = 16;
 
@@ -86,6 +90,10 @@ pub(crate) struct Supervisor<'a> {
     main_ended: Option<Ending>,
     /// The client whose loss matters: the one that gave the command, or is about to.
     owner: Option<u64>,
+    /// The first client has not said yet what it wants.
+    owner_is_silent: bool,
+    /// What is told to whoever asks after the end: how it ended, and whether all is saved.
+    concluded: Option<(Ending, Note)>,
     waiters: Vec<Waiter>,
     saver: Saver,
     last_changes: Option<Digest>,
@@ -244,6 +252,8 @@ impl<'a> Supervisor<'a> {
             main: None,
             main_ended: None,
             owner: None,
+            owner_is_silent: false,
+            concluded: None,
             waiters: Vec::new(),
             last_changes: None,
             log: None,
@@ -260,6 +270,7 @@ impl<'a> Supervisor<'a> {
         if let Some(stream) = first_client {
             let id = supervisor.adopt(stream.into())?;
             supervisor.owner = Some(id);
+            supervisor.owner_is_silent = true;
         }
         Ok(supervisor)
     }
@@ -593,8 +604,11 @@ impl<'a> Supervisor<'a> {
                     .relays
                     .values()
                     .any(|relay| relay.client.is_some() && !relay.to_client.is_empty());
+            // A machine that could not even be started ends before its client has asked for anything.
+            let silent = self.owner_is_silent && self.owner.is_some();
+            let patience = if waiting { FAREWELL } else { SILENCE };
             let now = self.now();
-            if !waiting || now >= heard + FAREWELL {
+            if !(waiting || silent) || now >= heard + patience {
                 break;
             }
             let interests = self.interests();
@@ -602,7 +616,7 @@ impl<'a> Supervisor<'a> {
                 .iter()
                 .map(|(_, fd, flags)| PollFd::from_borrowed_fd(*fd, *flags))
                 .collect();
-            let timeout = Timespec::try_from((heard + FAREWELL).saturating_sub(now)).ok();
+            let timeout = Timespec::try_from((heard + patience).saturating_sub(now)).ok();
             rustix::event::poll(&mut fds, timeout.as_ref()).ok();
             let ready: Vec<Wake> = interests
                 .iter()

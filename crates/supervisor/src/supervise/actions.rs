@@ -1,6 +1,6 @@
 //! What the life of a sandbox demands, done.
 
-use super::clients::ENDING;
+use super::clients::{ENDING, why_not};
 use super::guest::end_of;
 use super::{Supervisor, Use, Wants};
 use crate::control::{End, Note};
@@ -317,6 +317,7 @@ impl Supervisor<'_> {
                 hint: None,
             },
         };
+        self.concluded = Some((ending.clone(), saved.clone()));
         let ids: Vec<u64> = self.relays.keys().copied().collect();
         for id in ids {
             let Some(relay) = self.relays.get_mut(&id) else {
@@ -347,10 +348,7 @@ impl Supervisor<'_> {
         for waiter in std::mem::take(&mut self.waiters) {
             let note = match waiter.wants {
                 Wants::Ready => Note::Failed {
-                    message: match ending {
-                        Ending::Crashed(why) => format!("The machine did not start: {why}"),
-                        _ => ENDING.to_owned(),
-                    },
+                    message: why_not(ending),
                     hint: None,
                 },
                 Wants::MainEnd => Note::Exited(end_of(ending)),

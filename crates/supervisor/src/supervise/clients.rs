@@ -10,6 +10,7 @@ use crate::relay::{Queue, Role, is_control};
 use rustix::net::sockopt::socket_peercred;
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
+use store::Ending;
 use wire::message::{Request, decode, encode};
 use wire::{Event, Side, StreamId};
 
@@ -189,6 +190,12 @@ impl Supervisor<'_> {
     }
 
     fn command(&mut self, client: u64, stream: StreamId, command: Command) {
+        if self.owner == Some(client) {
+            self.owner_is_silent = false;
+        }
+        if let Some((ending, saved)) = self.concluded.clone() {
+            return self.answer_late(client, stream, &command, &ending, &saved);
+        }
         match command {
             Command::Run { exec, detach } => {
                 if !self.life.awaits_main() {
@@ -237,6 +244,29 @@ impl Supervisor<'_> {
                 self.wait_for(client, stream, Wants::Ready);
             }
             Command::Ready => self.refuse(client, stream, ENDING, None),
+        }
+    }
+
+    /// Answers a request that comes after the end.
+    fn answer_late(
+        &mut self,
+        client: u64,
+        stream: StreamId,
+        command: &Command,
+        ending: &Ending,
+        saved: &Note,
+    ) {
+        let exited = Note::Exited(end_of(ending));
+        match command {
+            Command::Run { .. } => {
+                self.note(client, stream, &exited, false);
+                self.note(client, stream, saved, true);
+            }
+            Command::Wait => self.note(client, stream, &exited, true),
+            Command::Stop { .. } | Command::Checkpoint => self.note(client, stream, saved, true),
+            Command::Exec(_) | Command::Files(_) | Command::Status | Command::Ready => {
+                self.refuse(client, stream, &why_not(ending), None);
+            }
         }
     }
 
@@ -350,6 +380,14 @@ impl Supervisor<'_> {
                 .map(|saved| self.now().saturating_sub(saved).as_secs()),
             console: console[tail..].to_vec(),
         }
+    }
+}
+
+/// Why a machine can't be asked any more.
+pub(super) fn why_not(ending: &Ending) -> String {
+    match ending {
+        Ending::Crashed(why) => format!("The machine is gone: {why}"),
+        _ => ENDING.to_owned(),
     }
 }
 

@@ -1,0 +1,173 @@
+use super::{Outcome, Saver};
+use crate::given::Given;
+use std::time::Duration;
+use wire::message::{Reply, Request, decode, encode};
+use wire::{Event, Mux, Side, StreamId};
+
+/// A saver and both ends of its wire, without anything between.
+struct Bed {
+    _dir: tempfile::TempDir,
+    saver: Saver,
+    host: Mux,
+    guest: Mux,
+}
+
+impl Bed {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let mut bed = Self {
+            saver: Saver::new(
+                Given::nothing(dir.path().join("blobs")),
+                dir.path().to_owned(),
+            ),
+            _dir: dir,
+            host: Mux::new(Side::Opener),
+            guest: Mux::new(Side::Answerer),
+        };
+        bed.exchange();
+        while bed.host.next_event().is_some() || bed.guest.next_event().is_some() {}
+        bed
+    }
+
+    fn exchange(&mut self) {
+        let (host, guest) = (
+            self.host.outgoing().to_vec(),
+            self.guest.outgoing().to_vec(),
+        );
+        self.guest.receive(&host).unwrap();
+        self.host.receive(&guest).unwrap();
+        self.host.wrote(host.len());
+        self.guest.wrote(guest.len());
+    }
+
+    /// The request that the guest gets, if there is one.
+    fn asked(&mut self) -> Option<(StreamId, Request)> {
+        self.exchange();
+        while let Some(event) = self.guest.next_event() {
+            if let Event::Opened { id, payload } = event {
+                return Some((id, decode(&payload).unwrap()));
+            }
+        }
+        None
+    }
+
+    /// Answers a listing with nothing, at `now`.
+    fn answer(&mut self, now: Duration, id: StreamId) -> Vec<Outcome> {
+        let reply = Reply::Entries {
+            index: 0,
+            entries: Vec::new(),
+            last: true,
+        };
+        self.guest.send_message(id, &encode(&reply)).unwrap();
+        self.guest.close(id).unwrap();
+        self.exchange();
+        let mut outcomes = Vec::new();
+        while let Some(event) = self.host.next_event() {
+            outcomes.extend(self.saver.event(now, &mut self.host, event));
+        }
+        outcomes
+    }
+}
+
+fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+fn finished(outcomes: &[Outcome]) -> Option<bool> {
+    outcomes.iter().find_map(|outcome| match outcome {
+        Outcome::Finished(complete) => Some(*complete),
+        _ => None,
+    })
+}
+
+#[test]
+fn the_pause_follows_the_cost() {
+    // How long a pass takes, and how long the pause after it is.
+    for (took, pause) in [
+        (10, 2_000),
+        (100, 2_000),
+        (500, 10_000),
+        (3_000, 60_000),
+        (40_000, 300_000),
+    ] {
+        let mut bed = Bed::new();
+        assert_eq!(bed.saver.deadline(), None);
+        bed.saver.schedule(ms(0));
+        assert_eq!(bed.saver.deadline(), Some(ms(2_000)));
+        assert!(bed.saver.tick(ms(1_999), &mut bed.host).is_empty());
+        assert!(bed.asked().is_none());
+        bed.saver.tick(ms(2_000), &mut bed.host);
+        let (id, _) = bed.asked().expect("a pass begins");
+        let outcomes = bed.answer(ms(2_000 + took), id);
+        assert_eq!(finished(&outcomes), Some(true));
+        assert_eq!(
+            bed.saver.deadline(),
+            Some(ms(2_000 + took + pause)),
+            "{took}"
+        );
+    }
+}
+
+#[test]
+fn a_machine_at_rest_is_looked_at_rarely_or_not_at_all() {
+    let mut bed = Bed::new();
+    bed.saver.schedule(ms(0));
+    bed.saver.set_idle(true);
+    bed.saver.tick(ms(2_000), &mut bed.host);
+    let (id, _) = bed.asked().unwrap();
+    bed.answer(ms(2_010), id);
+    assert_eq!(bed.saver.deadline(), Some(ms(62_010)));
+    bed.saver.rest();
+    assert_eq!(bed.saver.deadline(), None);
+}
+
+#[test]
+fn the_final_pass_starts_anew() {
+    let mut bed = Bed::new();
+    bed.saver.begin(ms(0), &mut bed.host, false);
+    let (old, _) = bed.asked().unwrap();
+    bed.saver.begin(ms(10), &mut bed.host, false);
+    bed.exchange();
+    let mut reset = false;
+    let mut new = None;
+    while let Some(event) = bed.guest.next_event() {
+        match event {
+            Event::Reset { id } => reset |= id == old,
+            Event::Opened { id, .. } => new = Some(id),
+            other => panic!("{other:?}"),
+        }
+    }
+    assert!(reset);
+    assert!(bed.saver.owns(new.unwrap()) && !bed.saver.owns(old));
+    assert_eq!(finished(&bed.answer(ms(20), new.unwrap())), Some(true));
+}
+
+#[test]
+fn a_guest_without_a_word_is_not_waited_for() {
+    let mut bed = Bed::new();
+    bed.saver.begin(ms(0), &mut bed.host, false);
+    let (id, _) = bed.asked().unwrap();
+    assert!(bed.saver.tick(ms(59_999), &mut bed.host).is_empty());
+    let outcomes = bed.saver.tick(ms(60_000), &mut bed.host);
+    assert_eq!(finished(&outcomes), Some(false));
+    assert!(matches!(&outcomes[0], Outcome::Notice(why) if why.contains("did not answer")));
+    // The late answer is nobody's.
+    assert!(!bed.saver.owns(id));
+}
+
+#[test]
+fn commits_are_a_bonus() {
+    let mut bed = Bed::new();
+    bed.saver.begin(ms(0), &mut bed.host, true);
+    let (id, _) = bed.asked().unwrap();
+    let outcomes = bed.answer(ms(10), id);
+    assert!(
+        matches!(outcomes[..], [Outcome::Changes(..)]),
+        "{outcomes:?}"
+    );
+    let (_, request) = bed.asked().unwrap();
+    assert!(matches!(request, Request::Exec(exec) if exec.argv[0] == b"git"));
+    // A git that hangs costs its time and nothing else.
+    let outcomes = bed.saver.tick(ms(60_000), &mut bed.host);
+    assert_eq!(finished(&outcomes), Some(true));
+}
