@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The version of the JSON form.
-pub const VERSION: u32 = 1;
+const VERSION: u32 = 1;
 /// Changes in one set.
 pub const MAX_CHANGES: usize = 1_000_000;
 /// Bytes of a link's target (`PATH_MAX`, less the closing NUL).
@@ -255,7 +255,9 @@ impl ChangeSet {
 
     /// The change of `path`, if there is one.
     pub fn get(&self, path: &RelPath) -> Option<&Change> {
-        let at = self.changes.binary_search_by(|change| change.path.cmp(path));
+        let at = self
+            .changes
+            .binary_search_by(|change| change.path.cmp(path));
         at.ok().map(|at| &self.changes[at])
     }
 
@@ -316,7 +318,10 @@ impl ChangeSet {
                 (None, Some(node)) => (node, &mut came),
                 _ => continue,
             };
-            if let Some(digest) = node.digest.filter(|_| node.kind == Kind::File && node.size > 0) {
+            if let Some(digest) = node
+                .digest
+                .filter(|_| node.kind == Kind::File && node.size > 0)
+            {
                 side.entry(digest).or_default().push(&change.path);
             }
         }

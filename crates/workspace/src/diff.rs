@@ -51,13 +51,17 @@ pub struct ResultSides<'a> {
 impl Sides for ResultSides<'_> {
     fn copy(&self, path: &RelPath, node: &Node, side: Side, to: &mut dyn Write) -> io::Result<()> {
         let entry = self.baseline.entry(path);
-        if let Some(entry) = entry.filter(|entry| side == Side::Old || entry.digest == node.digest) {
+        if let Some(entry) = entry.filter(|entry| side == Side::Old || entry.digest == node.digest)
+        {
             let bytes = self.baseline.read(entry).map_err(io::Error::other)?;
             return to.write_all(&bytes);
         }
         match node.digest {
             Some(digest) if side == Side::New => self.blobs.copy(&digest, to).map(|_| ()),
-            _ => Err(io::Error::new(io::ErrorKind::NotFound, "The baseline has no such file")),
+            _ => Err(io::Error::new(
+                io::ErrorKind::NotFound,
+                "The baseline has no such file",
+            )),
         }
     }
 }
@@ -71,7 +75,8 @@ fn content(sides: &dyn Sides, change: &Change, side: Side) -> io::Result<Vec<u8>
     match node {
         Some(node) if node.kind == Kind::Symlink => Ok(node.target.clone()),
         Some(node) if node.kind == Kind::File => {
-            let mut bytes = Vec::with_capacity(usize::try_from(node.size).unwrap_or(0).min(1 << 24));
+            let mut bytes =
+                Vec::with_capacity(usize::try_from(node.size).unwrap_or(0).min(1 << 24));
             sides.copy(&change.path, node, side, &mut bytes)?;
             Ok(bytes)
         }
@@ -85,7 +90,12 @@ fn parts(change: &Change) -> Vec<Change> {
         let seen = |node: Option<&Node>| node.filter(|node| node.kind != Kind::Dir).cloned();
         let (old, new) = (seen(old), seen(new));
         let path = change.path.clone();
-        (old.is_some() || new.is_some()).then_some(Change { path, old, new, torn: change.torn })
+        (old.is_some() || new.is_some()).then_some(Change {
+            path,
+            old,
+            new,
+            torn: change.torn,
+        })
     };
     let (old, new) = (change.old.as_ref(), change.new.as_ref());
     let parts = if change.is_type_change() {

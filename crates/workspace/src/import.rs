@@ -25,9 +25,9 @@ mod rules;
 mod tests;
 
 pub use blobs::{BlobDir, BlobSink};
-pub(crate) use gitdirs::is_git_directory;
 pub use counts::{Counts, Reason, Refusal};
 pub use error::ImportError;
+pub(crate) use gitdirs::is_git_directory;
 pub use known::KnownState;
 pub use limits::{
     Limits, MAX_ENTRIES, MAX_EXCESS, MAX_FILE, MAX_NAMED, MAX_PATH_BYTES, MAX_TOTAL, MAX_TRIES,
@@ -94,8 +94,14 @@ struct FileJob {
 #[derive(Debug)]
 enum Pending {
     Nothing,
-    List { jobs: VecDeque<DirJob>, index: u32 },
-    Read { jobs: VecDeque<FileJob>, open: Option<OpenFile> },
+    List {
+        jobs: VecDeque<DirJob>,
+        index: u32,
+    },
+    Read {
+        jobs: VecDeque<FileJob>,
+        open: Option<OpenFile>,
+    },
 }
 
 /// The file whose bytes are coming.
@@ -159,10 +165,17 @@ impl<B: Listing, I: IgnoreRules, S: BlobSink> Import<B, I, S> {
             let jobs = take_batch(&mut self.dirs, |job| &job.path);
             let dirs = jobs.iter().map(DirJob::request).collect();
             self.pending = Pending::List { jobs, index: 0 };
-            return Some(Request::List { tree: Tree::Workspace, dirs });
+            return Some(Request::List {
+                tree: Tree::Workspace,
+                dirs,
+            });
         }
         loop {
-            let queue = if self.small.is_empty() { &mut self.large } else { &mut self.small };
+            let queue = if self.small.is_empty() {
+                &mut self.large
+            } else {
+                &mut self.small
+            };
             let jobs = take_batch(queue, |job| &job.path);
             if jobs.is_empty() {
                 return None;
@@ -173,8 +186,14 @@ impl<B: Listing, I: IgnoreRules, S: BlobSink> Import<B, I, S> {
             }
             if !now.is_empty() {
                 let paths = now.iter().map(|job| job.path.as_bytes().to_vec()).collect();
-                self.pending = Pending::Read { jobs: now, open: None };
-                return Some(Request::Read { tree: Tree::Workspace, paths });
+                self.pending = Pending::Read {
+                    jobs: now,
+                    open: None,
+                };
+                return Some(Request::Read {
+                    tree: Tree::Workspace,
+                    paths,
+                });
             }
         }
     }
@@ -230,14 +249,27 @@ impl<B: Listing, I: IgnoreRules, S: BlobSink> Import<B, I, S> {
     }
 
     fn take_message(&mut self, reply: Reply) -> Result<(), ImportError> {
-        match (std::mem::replace(&mut self.pending, Pending::Nothing), reply) {
-            (Pending::List { jobs, index }, Reply::Entries { index: at, entries, last }) => {
-                self.take_entries(jobs, index, (at, entries, last))
-            }
+        match (
+            std::mem::replace(&mut self.pending, Pending::Nothing),
+            reply,
+        ) {
+            (
+                Pending::List { jobs, index },
+                Reply::Entries {
+                    index: at,
+                    entries,
+                    last,
+                },
+            ) => self.take_entries(jobs, index, (at, entries, last)),
             (Pending::List { mut jobs, index }, Reply::Failed(failure)) => {
-                let job = jobs.pop_front().ok_or(ImportError::OutOfOrder("a failure"))?;
+                let job = jobs
+                    .pop_front()
+                    .ok_or(ImportError::OutOfOrder("a failure"))?;
                 self.listing_failed(job, &failure);
-                self.pending = Pending::List { jobs, index: index + 1 };
+                self.pending = Pending::List {
+                    jobs,
+                    index: index + 1,
+                };
                 Ok(())
             }
             (Pending::Read { jobs, open: None }, Reply::File(stat)) => {
@@ -248,13 +280,23 @@ impl<B: Listing, I: IgnoreRules, S: BlobSink> Import<B, I, S> {
                 self.pending = Pending::Read { jobs, open };
                 Ok(())
             }
-            (Pending::Read { mut jobs, open: Some(open) }, Reply::FileEnd(stat)) => {
-                let job = jobs.pop_front().ok_or(ImportError::OutOfOrder("a file's end"))?;
+            (
+                Pending::Read {
+                    mut jobs,
+                    open: Some(open),
+                },
+                Reply::FileEnd(stat),
+            ) => {
+                let job = jobs
+                    .pop_front()
+                    .ok_or(ImportError::OutOfOrder("a file's end"))?;
                 self.pending = Pending::Read { jobs, open: None };
                 self.file_ended(job, open, &stat)
             }
             (Pending::Read { mut jobs, .. }, Reply::Failed(failure)) => {
-                let job = jobs.pop_front().ok_or(ImportError::OutOfOrder("a failure"))?;
+                let job = jobs
+                    .pop_front()
+                    .ok_or(ImportError::OutOfOrder("a failure"))?;
                 self.sink.discard();
                 self.unreadable(job.path.as_bytes(), &failure);
                 self.pending = Pending::Read { jobs, open: None };
@@ -284,7 +326,10 @@ impl<B: Listing, I: IgnoreRules, S: BlobSink> Import<B, I, S> {
         } else {
             jobs.push_front(job);
         }
-        self.pending = Pending::List { jobs, index: index + u32::from(last) };
+        self.pending = Pending::List {
+            jobs,
+            index: index + u32::from(last),
+        };
         Ok(())
     }
 
@@ -355,9 +400,8 @@ impl<B: Listing, I: IgnoreRules, S: BlobSink> Import<B, I, S> {
                     self.emit(&path, Some(Node::dir(entry.stat.mode)), false);
                 }
                 // Where the baseline has no directory nothing can show through, whatever the guest calls it.
-                let whole = job.whole
-                    || kind == FileKind::FreshDir
-                    || in_baseline != Some(Kind::Dir);
+                let whole =
+                    job.whole || kind == FileKind::FreshDir || in_baseline != Some(Kind::Dir);
                 self.dirs.push_back(DirJob {
                     path,
                     whole,
@@ -409,11 +453,19 @@ impl<B: Listing, I: IgnoreRules, S: BlobSink> Import<B, I, S> {
             && known.mark == Mark::of(stat)
             && self.is_kept(&path, &known.digest, known.size)
         {
-            let known = Known { mode: stat.mode, ..known.clone() };
+            let known = Known {
+                mode: stat.mode,
+                ..known.clone()
+            };
             self.settle(path, known, false);
             return;
         }
-        let job = FileJob { path, listed: Mark::of(stat), size: stat.size, tries: 0 };
+        let job = FileJob {
+            path,
+            listed: Mark::of(stat),
+            size: stat.size,
+            tries: 0,
+        };
         self.queue(job);
     }
 
@@ -472,7 +524,10 @@ impl<B: Listing, I: IgnoreRules, S: BlobSink> Import<B, I, S> {
     }
 
     fn take_data(&mut self, bytes: &[u8]) -> Result<(), ImportError> {
-        let Pending::Read { open: Some(open), .. } = &mut self.pending else {
+        let Pending::Read {
+            open: Some(open), ..
+        } = &mut self.pending
+        else {
             return Err(ImportError::OutOfOrder("bytes"));
         };
         let count = bytes.len() as u64;
@@ -529,9 +584,10 @@ impl<B: Listing, I: IgnoreRules, S: BlobSink> Import<B, I, S> {
             self.queue(job);
             return Ok(());
         }
-        let mark = match torn || !job.listed.is_same_time(&mark) {
-            true => Mark::NEVER,
-            false => job.listed,
+        let mark = if torn || !job.listed.is_same_time(&mark) {
+            Mark::NEVER
+        } else {
+            job.listed
         };
         let digest = open.hasher.finish();
         let keep = |sink: &mut S| {
@@ -599,7 +655,12 @@ impl<B: Listing, I: IgnoreRules, S: BlobSink> Import<B, I, S> {
             self.open_passages(path);
         }
         if old != new {
-            let change = Change { path: path.clone(), old, new, torn };
+            let change = Change {
+                path: path.clone(),
+                old,
+                new,
+                torn,
+            };
             self.changes.insert(path.clone(), change);
         }
     }
@@ -609,7 +670,12 @@ impl<B: Listing, I: IgnoreRules, S: BlobSink> Import<B, I, S> {
         while let Some(dir) = above {
             if let Some(mode) = self.passages.remove(&dir) {
                 let new = Some(Node::dir(mode));
-                let change = Change { path: dir.clone(), old: None, new, torn: false };
+                let change = Change {
+                    path: dir.clone(),
+                    old: None,
+                    new,
+                    torn: false,
+                };
                 self.changes.insert(dir.clone(), change);
             }
             above = dir.parent();

@@ -12,6 +12,8 @@ mod import;
 mod names;
 mod pack;
 mod secrets;
+#[cfg(test)]
+mod testing;
 
 pub use apply::{
     ApplyError, Conflict, ConflictKind, Contents, LandError, Landing, LandingFile, Operation, Plan,
@@ -40,3 +42,6 @@ pub use import::{
     MAX_PATH_BYTES, MAX_TOTAL, MAX_TRIES, NoRules, Reason, Refusal,
 };
 pub use names::{Refused, check_exported, is_git_store_alias};
+
+#[cfg(test)]
+use pack::tests as pack_tests;

@@ -62,8 +62,10 @@ impl Beneath {
     }
 
     fn open_at(&self, path: &RelPath, flags: OFlags) -> Result<OwnedFd, Errno> {
-        let flags = flags | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+        // Not NOFOLLOW: with it a link at the end is "not a directory", and we want to tell the two apart.
+        let flags = flags | OFlags::CLOEXEC;
+        let resolve =
+            ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
         let mut tries = LOOKUP_TRIES;
         loop {
             match rustix::fs::openat2(&self.fd, path.as_path(), flags, Mode::empty(), resolve) {
@@ -116,7 +118,11 @@ pub(super) fn look_at(dir: impl AsFd, name: &Path) -> Result<Found, Errno> {
         }
         FileType::RegularFile => {
             // NONBLOCK: a FIFO that took its place meanwhile must not hold us up.
-            let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+            let flags = OFlags::RDONLY
+                | OFlags::NOFOLLOW
+                | OFlags::NONBLOCK
+                | OFlags::NOCTTY
+                | OFlags::CLOEXEC;
             let file = match rustix::fs::openat(dir, name, flags, Mode::empty()) {
                 Err(Errno::LOOP | Errno::NXIO) => return Ok(Found::Other),
                 other => other?,

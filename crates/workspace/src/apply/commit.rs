@@ -50,7 +50,11 @@ pub(super) struct Transaction<'a> {
 pub(super) enum Renames {
     /// `RENAME_EXCHANGE` and `RENAME_NOREPLACE`, where they work.
     Exchange,
-    /// Links and plain renames, for file systems that know neither (NFS).
+    /// Links and plain renames, as on file systems that know neither (NFS).
+    #[cfg_attr(
+        not(test),
+        expect(dead_code, reason = "only tests ask for the fallback")
+    )]
     Plain,
 }
 
@@ -58,14 +62,17 @@ impl Plan {
     /// Does it, all or nothing. `journal` names a file, in a directory of ours, that is there while the
     /// operation is under way.
     pub fn apply(self, contents: &dyn Contents, journal: &Path) -> Result<Operation, ApplyError> {
-        self.apply_with(contents, journal, Renames::Exchange)
+        self.apply_with(contents, journal, Renames::Exchange, &mut |_| true)
     }
 
+    /// `watch` is called before each step of the commit with its number. When it says no, everything stops as it
+    /// is, as if the process had died: for tests.
     pub(super) fn apply_with(
         self,
         contents: &dyn Contents,
         journal: &Path,
         renames: Renames,
+        watch: &mut dyn FnMut(usize) -> bool,
     ) -> Result<Operation, ApplyError> {
         let mut operation = Operation {
             version: VERSION,
@@ -83,17 +90,22 @@ impl Plan {
         let staging = format!(".efimera-{:016x}", u64::from_le_bytes(random));
         let record = Journal::new(&self.root_path, staging, self.steps);
         let file = JournalFile::create(journal, &record)?;
-        let mut transaction =
-            Transaction { root: &self.root, journal: record, staging: None, reached: Cell::new(0) };
+        let mut transaction = Transaction {
+            root: &self.root,
+            journal: record,
+            staging: None,
+            reached: Cell::new(0),
+        };
         let done = transaction
             .stage(contents)
             .and_then(|()| {
                 transaction.journal.phase = Phase::Commit;
                 file.write(&transaction.journal)
             })
-            .and_then(|()| transaction.commit(renames));
+            .and_then(|()| transaction.commit(renames, watch));
         match done {
-            Ok(kept) => {
+            Ok(None) => Ok(operation),
+            Ok(Some(kept)) => {
                 operation.kept = kept;
                 transaction.journal.phase = Phase::Done;
                 let written = file.write(&transaction.journal);
@@ -121,7 +133,12 @@ impl<'a> Transaction<'a> {
             Err(_) => return Err(Errno::INVAL),
         };
         let reached = Cell::new(journal.steps.len());
-        Ok(Self { root, journal, staging, reached })
+        Ok(Self {
+            root,
+            journal,
+            staging,
+            reached,
+        })
     }
 
     fn give_up(&self, file: JournalFile, error: ApplyError) -> ApplyError {
@@ -151,7 +168,11 @@ impl<'a> Transaction<'a> {
                 continue;
             };
             let stat = self.stage_one(at, path, old.as_ref(), new, contents)?;
-            let staged = StagedFile { step: at, device: stat.st_dev, inode: stat.st_ino };
+            let staged = StagedFile {
+                step: at,
+                device: stat.st_dev,
+                inode: stat.st_ino,
+            };
             self.journal.staged.push(staged);
         }
         // One call for all files, and before the journal says that they are there.
@@ -179,20 +200,30 @@ impl<'a> Transaction<'a> {
                 rustix::fs::chownat(staging, &name, Some(uid), Some(gid), flags).map_err(fail)?;
             }
         } else {
-            let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-            let file = rustix::fs::openat(staging, &name, flags, Mode::RUSR | Mode::WUSR).map_err(fail)?;
-            let mut checked = Checked { file: File::from(file), hasher: Hasher::new() };
+            let flags =
+                OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let file =
+                rustix::fs::openat(staging, &name, flags, Mode::RUSR | Mode::WUSR).map_err(fail)?;
+            let mut checked = Checked {
+                file: File::from(file),
+                hasher: Hasher::new(),
+            };
             let digest = new.digest.ok_or_else(|| fail(Errno::INVAL))?;
             if old.is_some_and(|old| old.digest == new.digest) {
                 // Only the mode changes: the host's own content, which the plan compared.
                 self.copy_own(path, &mut checked)?;
             } else {
-                contents.copy_to(&digest, &mut checked).map_err(|source| content(path, source))?;
+                contents
+                    .copy_to(&digest, &mut checked)
+                    .map_err(|source| content(path, source))?;
             }
             let Checked { file, hasher } = checked;
             if hasher.finish() != digest {
                 let what = "it is not what was reviewed";
-                return Err(content(path, io::Error::new(io::ErrorKind::InvalidData, what)));
+                return Err(content(
+                    path,
+                    io::Error::new(io::ErrorKind::InvalidData, what),
+                ));
             }
             if let Some((uid, gid)) = owner {
                 rustix::fs::fchown(&file, Some(uid), Some(gid)).map_err(fail)?;
@@ -224,19 +255,31 @@ impl<'a> Transaction<'a> {
             Some(path) => self.root.stat(path)?,
             None => rustix::fs::fstat(self.root)?,
         };
-        Ok(Some((Uid::from_raw(stat.st_uid), Gid::from_raw(stat.st_gid))))
+        Ok(Some((
+            Uid::from_raw(stat.st_uid),
+            Gid::from_raw(stat.st_gid),
+        )))
     }
 
-    /// Does all steps; gives the directories that stay.
-    fn commit(&self, renames: Renames) -> Result<Vec<RelPath>, ApplyError> {
+    /// Does all steps; gives the directories that stay, or `None` when `watch` stopped it.
+    fn commit(
+        &self,
+        renames: Renames,
+        watch: &mut dyn FnMut(usize) -> bool,
+    ) -> Result<Option<Vec<RelPath>>, ApplyError> {
         let mut kept = Vec::new();
         for (at, step) in self.journal.steps.iter().enumerate() {
             let path = step.path();
+            if !watch(at) {
+                return Ok(None);
+            }
             self.reached.set(at + 1);
             match step {
                 Step::DirMode { new, .. } => {
                     let open = Mode::from_raw_mode(*new | 0o700);
-                    self.root.chmod(path, open).map_err(|errno| step_error("open", path, errno.into()))?;
+                    self.root
+                        .chmod(path, open)
+                        .map_err(|errno| step_error("open", path, errno.into()))?;
                 }
                 Step::Remove { old, .. } => {
                     self.take_away(at, path, old, renames)?;
@@ -261,14 +304,19 @@ impl<'a> Transaction<'a> {
         }
         // Last, since a directory without the right to write takes nothing in, and from the deepest up.
         for step in self.journal.steps.iter().rev() {
-            if let Step::DirMode { path, new: mode, .. } | Step::MakeDir { path, mode } = step {
-                self.root.chmod(path, Mode::from_raw_mode(*mode))
+            if let Step::DirMode {
+                path, new: mode, ..
+            }
+            | Step::MakeDir { path, mode } = step
+            {
+                self.root
+                    .chmod(path, Mode::from_raw_mode(*mode))
                     .map_err(|errno| step_error("set the mode of", path, errno.into()))?;
             }
         }
         rustix::fs::syncfs(self.root)
             .map_err(|errno| step_error("sync", &RelPath::root(), errno.into()))?;
-        Ok(kept)
+        Ok(Some(kept))
     }
 
     fn remove_dir(&self, path: &RelPath) -> Result<(), Errno> {
@@ -327,11 +375,16 @@ impl<'a> Transaction<'a> {
             return rename_new(staging, &staged, &parent, name, renames).map_err(fail);
         };
         if renames == Renames::Exchange {
-            match rustix::fs::renameat_with(staging, &staged, &parent, name, RenameFlags::EXCHANGE) {
+            match rustix::fs::renameat_with(staging, &staged, &parent, name, RenameFlags::EXCHANGE)
+            {
                 Ok(()) => {
                     let found = look_at(staging, &staged).map_err(fail)?;
                     let same = found.is(Some(old));
-                    return if same { Ok(()) } else { Err(ApplyError::MovedOn(path.clone())) };
+                    return if same {
+                        Ok(())
+                    } else {
+                        Err(ApplyError::MovedOn(path.clone()))
+                    };
                 }
                 Err(errno) if !is_unsupported(errno) => return Err(fail(errno)),
                 Err(_) => {}
@@ -349,9 +402,15 @@ impl<'a> Transaction<'a> {
         let mut first = None;
         let reached = &self.journal.steps[..self.reached.get()];
         for step in reached {
-            if let Step::DirMode { path, new: mode, .. } | Step::MakeDir { path, mode } = step {
+            if let Step::DirMode {
+                path, new: mode, ..
+            }
+            | Step::MakeDir { path, mode } = step
+            {
                 // It may have its last mode already, and what is in it has to go.
-                self.root.chmod(path, Mode::from_raw_mode(*mode | 0o700)).ok();
+                self.root
+                    .chmod(path, Mode::from_raw_mode(*mode | 0o700))
+                    .ok();
             }
         }
         for (at, step) in reached.iter().enumerate().rev() {
@@ -375,16 +434,18 @@ impl<'a> Transaction<'a> {
         match step {
             Step::DirMode { path, old, .. } => self.root.chmod(path, Mode::from_raw_mode(*old)),
             Step::Remove { .. } => self.bring_back(at, &parent, name),
-            Step::RemoveDir { path, mode, .. } => match rustix::fs::mkdirat(&parent, name, Mode::RWXU) {
-                Err(Errno::EXIST) => Ok(()),
-                Err(errno) => Err(errno),
-                Ok(()) => {
-                    if let Some((uid, gid)) = self.owner(None)? {
-                        rustix::fs::fchown(self.root.dir(path)?, Some(uid), Some(gid))?;
+            Step::RemoveDir { path, mode, .. } => {
+                match rustix::fs::mkdirat(&parent, name, Mode::RWXU) {
+                    Err(Errno::EXIST) => Ok(()),
+                    Err(errno) => Err(errno),
+                    Ok(()) => {
+                        if let Some((uid, gid)) = self.owner(None)? {
+                            rustix::fs::fchown(self.root.dir(path)?, Some(uid), Some(gid))?;
+                        }
+                        self.root.chmod(path, Mode::from_raw_mode(*mode))
                     }
-                    self.root.chmod(path, Mode::from_raw_mode(*mode))
                 }
-            },
+            }
             Step::MakeDir { .. } => match rustix::fs::unlinkat(&parent, name, AtFlags::REMOVEDIR) {
                 // Not made yet, or somebody put something of their own into it.
                 Err(Errno::NOENT | Errno::NOTDIR | Errno::NOTEMPTY | Errno::EXIST) => Ok(()),
@@ -485,11 +546,18 @@ fn is_unsupported(errno: Errno) -> bool {
 }
 
 fn step_error(doing: &'static str, path: &RelPath, source: io::Error) -> ApplyError {
-    ApplyError::Step { doing, path: path.clone(), source }
+    ApplyError::Step {
+        doing,
+        path: path.clone(),
+        source,
+    }
 }
 
 fn content(path: &RelPath, source: io::Error) -> ApplyError {
-    ApplyError::Content { path: path.clone(), source }
+    ApplyError::Content {
+        path: path.clone(),
+        source,
+    }
 }
 
 /// A file that is digested while it is written.

@@ -1,9 +1,9 @@
 //! What an operation does is written down before it is done, so that a crash can be undone.
 
+use super::ApplyError;
 use super::beneath::Beneath;
 use super::commit::{StagedFile, Transaction};
 use super::plan::Step;
-use super::ApplyError;
 use crate::change::Change;
 use base::{Digest, RelPath};
 use fs_err as fs;
@@ -96,7 +96,9 @@ impl JournalFile {
                 return Err(ApplyError::Journal { path, source });
             }
         }
-        let file = Self { path: path.to_path_buf() };
+        let file = Self {
+            path: path.to_path_buf(),
+        };
         let written = file.write(journal);
         if written.is_err() {
             fs::remove_file(path).ok();
@@ -109,38 +111,55 @@ impl JournalFile {
             let bytes = serde_json::to_vec(journal)?;
             let partial = self.path.with_extension("partial");
             let mut options = fs::OpenOptions::new();
-            let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&partial)?;
+            let mut file = options
+                .write(true)
+                .create(true)
+                .truncate(true)
+                .mode(0o600)
+                .open(&partial)?;
             file.write_all(&bytes)?;
             file.sync_all()?;
             fs::rename(&partial, &self.path)?;
             let dir = self.path.parent().filter(|dir| !dir.as_os_str().is_empty());
             fs::File::open(dir.unwrap_or(Path::new(".")))?.sync_all()
         };
-        write().map_err(|source| ApplyError::Journal { path: self.path.clone(), source })
+        write().map_err(|source| ApplyError::Journal {
+            path: self.path.clone(),
+            source,
+        })
     }
 
     pub(super) fn remove(self) -> Result<(), ApplyError> {
-        fs::remove_file(&self.path)
-            .map_err(|source| ApplyError::Journal { path: self.path, source })
+        fs::remove_file(&self.path).map_err(|source| ApplyError::Journal {
+            path: self.path,
+            source,
+        })
     }
 }
 
 /// Puts the host back as it was before an operation that a crash cut short; `false` when there was none, or it
 /// had come to its end.
 pub fn recover(journal: &Path) -> Result<bool, ApplyError> {
-    let error = |source| ApplyError::Journal { path: journal.to_path_buf(), source };
+    let error = |source| ApplyError::Journal {
+        path: journal.to_path_buf(),
+        source,
+    };
     let bytes = match fs::read(journal) {
         Err(source) if source.kind() == io::ErrorKind::NotFound => return Ok(false),
         other => other.map_err(error)?,
     };
-    let file = JournalFile { path: journal.to_path_buf() };
+    let file = JournalFile {
+        path: journal.to_path_buf(),
+    };
     if bytes.is_empty() {
         // It was made and never written: nothing was done.
         return file.remove().map(|()| false);
     }
     let journal: Journal = serde_json::from_slice(&bytes).map_err(|source| error(source.into()))?;
     if journal.version != VERSION {
-        return Err(error(io::Error::other("another version of efimera wrote it")));
+        return Err(error(io::Error::other(
+            "another version of efimera wrote it",
+        )));
     }
     let root = Beneath::open(&journal.root()).map_err(|errno| error(errno.into()))?;
     let undone = journal.phase == Phase::Commit;

@@ -61,11 +61,16 @@ pub enum LandError {
 impl Landing {
     /// Opens the directory `root`.
     pub fn open(root: &Path) -> Result<Self, LandError> {
-        let error = |source| LandError::Root { path: root.to_path_buf(), source };
+        let error = |source| LandError::Root {
+            path: root.to_path_buf(),
+            source,
+        };
         let real = fs_err::canonicalize(root).map_err(error)?;
         let mut above = Some(real.as_path());
         while let Some(dir) = above {
-            let alias = dir.file_name().is_some_and(|name| is_git_store_alias(name.as_bytes()));
+            let alias = dir
+                .file_name()
+                .is_some_and(|name| is_git_store_alias(name.as_bytes()));
             let has = |name: &[u8]| dir.join(OsStr::from_bytes(name)).symlink_metadata().is_ok();
             if alias || is_git_directory(has) {
                 return Err(LandError::GitDirectory(root.to_path_buf()));
@@ -121,8 +126,10 @@ impl Landing {
         let fail = |errno: Errno| write_error(path, errno.into());
         let (parent, name) = self.root.parent(path).map_err(fail)?;
         let temporary = temporary().map_err(fail)?;
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let file = rustix::fs::openat(&parent, &temporary, flags, Mode::RUSR | Mode::WUSR).map_err(fail)?;
+        let flags =
+            OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = rustix::fs::openat(&parent, &temporary, flags, Mode::RUSR | Mode::WUSR)
+            .map_err(fail)?;
         Ok(LandingFile {
             path: path.clone(),
             name: name.to_path_buf(),
@@ -183,9 +190,15 @@ fn replace(dir: &OwnedFd, from: &Path, to: &Path) -> Result<(), Errno> {
 fn temporary() -> Result<PathBuf, Errno> {
     let mut random = [0; 8];
     rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())?;
-    Ok(PathBuf::from(format!(".efimera-{:016x}", u64::from_le_bytes(random))))
+    Ok(PathBuf::from(format!(
+        ".efimera-{:016x}",
+        u64::from_le_bytes(random)
+    )))
 }
 
 fn write_error(path: &RelPath, source: io::Error) -> LandError {
-    LandError::Write { path: path.clone(), source }
+    LandError::Write {
+        path: path.clone(),
+        source,
+    }
 }

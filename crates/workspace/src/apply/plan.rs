@@ -29,11 +29,19 @@ pub(super) enum Step {
     /// Removes a file or link.
     Remove { path: RelPath, old: Node },
     /// Removes a directory; `forced`: something else takes its place, so that it may not stay.
-    RemoveDir { path: RelPath, mode: u32, forced: bool },
+    RemoveDir {
+        path: RelPath,
+        mode: u32,
+        forced: bool,
+    },
     /// Makes a directory.
     MakeDir { path: RelPath, mode: u32 },
     /// Puts a file or link in place, of nothing or of `old`.
-    Place { path: RelPath, old: Option<Node>, new: Node },
+    Place {
+        path: RelPath,
+        old: Option<Node>,
+        new: Node,
+    },
 }
 
 impl Step {
@@ -81,14 +89,24 @@ pub fn plan(changes: &ChangeSet, root: &Path) -> Result<Plan, PlanError> {
             planner.conflicts.push(Conflict { path, kind });
         }
     }
-    let Planner { mut steps, todo, already, conflicts, .. } = planner;
+    let Planner {
+        mut steps,
+        todo,
+        already,
+        conflicts,
+        ..
+    } = planner;
     if !conflicts.is_empty() {
         return Err(PlanError::Conflicts(conflicts));
     }
     steps.sort_by(|a, b| {
         let by_path = a.path().cmp(b.path());
         // Directories go from the deepest up, and come from the top down.
-        let by_path = if a.order() == 2 { by_path.reverse() } else { by_path };
+        let by_path = if a.order() == 2 {
+            by_path.reverse()
+        } else {
+            by_path
+        };
         a.order().cmp(&b.order()).then(by_path)
     });
     Ok(Plan {
@@ -174,10 +192,18 @@ impl Planner<'_> {
         };
         match (old, new) {
             (Some(old), Some(new)) if old.kind == Kind::Dir && new.kind == Kind::Dir => {
-                self.steps.push(Step::DirMode { path, old: old.mode, new: new.mode });
+                self.steps.push(Step::DirMode {
+                    path,
+                    old: old.mode,
+                    new: new.mode,
+                });
             }
             (Some(old), Some(new)) if old.kind != Kind::Dir && new.kind != Kind::Dir => {
-                self.steps.push(Step::Place { path, old: Some(old), new });
+                self.steps.push(Step::Place {
+                    path,
+                    old: Some(old),
+                    new,
+                });
             }
             (old, new) => {
                 match old {
@@ -186,14 +212,24 @@ impl Planner<'_> {
                         mode: found_mode,
                         forced: new.is_some(),
                     }),
-                    Some(old) => self.steps.push(Step::Remove { path: path.clone(), old }),
+                    Some(old) => self.steps.push(Step::Remove {
+                        path: path.clone(),
+                        old,
+                    }),
                     None => {}
                 }
                 match new {
                     Some(new) if new.kind == Kind::Dir => {
-                        self.steps.push(Step::MakeDir { path, mode: new.mode });
+                        self.steps.push(Step::MakeDir {
+                            path,
+                            mode: new.mode,
+                        });
                     }
-                    Some(new) => self.steps.push(Step::Place { path, old: None, new }),
+                    Some(new) => self.steps.push(Step::Place {
+                        path,
+                        old: None,
+                        new,
+                    }),
                     None => {}
                 }
             }
@@ -239,9 +275,11 @@ impl Planner<'_> {
     fn is_in_git_directory(&mut self, path: &RelPath) -> bool {
         let mut above = path.parent();
         while let Some(dir) = above {
-            let verdict = self.git_verdicts.get(&dir).copied().unwrap_or_else(|| {
-                is_git_directory(|name| self.will_be_there(&dir, name))
-            });
+            let verdict = self
+                .git_verdicts
+                .get(&dir)
+                .copied()
+                .unwrap_or_else(|| is_git_directory(|name| self.will_be_there(&dir, name)));
             self.git_verdicts.insert(dir.clone(), verdict);
             if verdict {
                 return true;
@@ -253,7 +291,10 @@ impl Planner<'_> {
 
     fn will_be_there(&self, dir: &RelPath, name: &[u8]) -> bool {
         dir.join(name).is_ok_and(|path| {
-            let added = self.changes.get(&path).is_some_and(|change| change.new.is_some());
+            let added = self
+                .changes
+                .get(&path)
+                .is_some_and(|change| change.new.is_some());
             added || self.root.stat(&path).is_ok()
         })
     }

@@ -5,7 +5,8 @@ use flate2::write::ZlibEncoder;
 use std::io::{self, Write};
 
 /// git's digits (`base85.c`), not those of RFC 1924.
-const DIGITS: &[u8; 85] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~";
+const DIGITS: &[u8; 85] =
+    b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~";
 /// Bytes of one line.
 const PER_LINE: usize = 52;
 
@@ -16,7 +17,13 @@ pub(super) fn write_literal(
     out: &mut dyn Write,
 ) -> io::Result<()> {
     writeln!(out, "literal {size}")?;
-    let mut encoder = ZlibEncoder::new(Lines { held: Vec::with_capacity(PER_LINE), out }, Compression::default());
+    let mut encoder = ZlibEncoder::new(
+        Lines {
+            held: Vec::with_capacity(PER_LINE),
+            out,
+        },
+        Compression::default(),
+    );
     copy(&mut encoder)?;
     let mut lines = encoder.finish()?;
     lines.put()?;
@@ -36,7 +43,11 @@ impl Lines<'_> {
         let mut line = Vec::with_capacity(2 + PER_LINE / 4 * 5);
         // The length: `A` to `Z` for 1 to 26, `a` to `z` for 27 to 52.
         let length = u8::try_from(self.held.len()).unwrap_or(u8::MAX);
-        line.push(if length <= 26 { b'A' + length - 1 } else { b'a' + length - 27 });
+        line.push(if length <= 26 {
+            b'A' + length - 1
+        } else {
+            b'a' + length - 27
+        });
         for chunk in self.held.chunks(4) {
             let mut group = [0; 4];
             group[..chunk.len()].copy_from_slice(chunk);

@@ -36,7 +36,8 @@ pub fn display(
     out: &mut dyn FnMut(Style, &str) -> io::Result<()>,
 ) -> io::Result<()> {
     let renames = set.renames();
-    let to: HashMap<&RelPath, &Rename> = renames.iter().map(|rename| (&rename.to, rename)).collect();
+    let to: HashMap<&RelPath, &Rename> =
+        renames.iter().map(|rename| (&rename.to, rename)).collect();
     let gone: HashSet<&RelPath> = renames.iter().map(|rename| &rename.from).collect();
     for change in set.changes() {
         if gone.contains(&change.path) {
@@ -56,7 +57,10 @@ fn show_rename(
     change: &Change,
     out: &mut dyn FnMut(Style, &str) -> io::Result<()>,
 ) -> io::Result<()> {
-    out(Style::Header, &format!("renamed {} => {}", rename.from, rename.to))?;
+    out(
+        Style::Header,
+        &format!("renamed {} => {}", rename.from, rename.to),
+    )?;
     let old = set.get(&rename.from).and_then(|change| change.old.as_ref());
     show_modes(old, change.new.as_ref(), out)?;
     out(Style::Context, "\n")
@@ -89,9 +93,15 @@ fn show_change(
     let size = |node: Option<&Node>| node.map_or(0, |node| node.size);
     let sizes = || format!("{} => {}", Size(size(old)), Size(size(new)));
     if size(old).max(size(new)) > MAX_TEXT {
-        return out(Style::Note, &format!("too large to compare here, {}\n", sizes()));
+        return out(
+            Style::Note,
+            &format!("too large to compare here, {}\n", sizes()),
+        );
     }
-    let texts = (content(sides, change, Side::Old)?, content(sides, change, Side::New)?);
+    let texts = (
+        content(sides, change, Side::Old)?,
+        content(sides, change, Side::New)?,
+    );
     if is_binary(&texts.0) || is_binary(&texts.1) {
         return out(Style::Note, &format!("binary, {}\n", sizes()));
     }
@@ -125,12 +135,14 @@ fn show_modes(
     out: &mut dyn FnMut(Style, &str) -> io::Result<()>,
 ) -> io::Result<()> {
     match (old, new) {
-        (Some(old), Some(new)) if old.mode != new.mode && old.kind == new.kind => {
-            out(Style::Header, &format!(" (mode {:o} => {:o})", old.mode, new.mode))
-        }
-        (None, Some(new)) if new.kind == Kind::File && new.mode & 0o111 != 0 => {
-            out(Style::Header, &format!(" (executable, mode {:o})", new.mode))
-        }
+        (Some(old), Some(new)) if old.mode != new.mode && old.kind == new.kind => out(
+            Style::Header,
+            &format!(" (mode {:o} => {:o})", old.mode, new.mode),
+        ),
+        (None, Some(new)) if new.kind == Kind::File && new.mode & 0o111 != 0 => out(
+            Style::Header,
+            &format!(" (executable, mode {:o})", new.mode),
+        ),
         _ => Ok(()),
     }
 }
@@ -156,7 +168,11 @@ fn show_line(
             let mut bytes = [0; 4];
             let text = character.encode_utf8(&mut bytes);
             let is_plain = matches!(character, ' '..='~' | '\t');
-            let escaped = if is_plain { String::new() } else { base::escape(text.as_bytes()) };
+            let escaped = if is_plain {
+                String::new()
+            } else {
+                base::escape(text.as_bytes())
+            };
             if is_plain || *escaped == *text {
                 plain.push(character);
             } else {
@@ -171,7 +187,10 @@ fn show_line(
     }
     flush(&mut plain, style, out)?;
     if shown.len() < line.len() {
-        out(Style::Note, &format!("… ({} more bytes)", line.len() - shown.len()))?;
+        out(
+            Style::Note,
+            &format!("… ({} more bytes)", line.len() - shown.len()),
+        )?;
     }
     Ok(())
 }

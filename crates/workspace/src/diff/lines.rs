@@ -65,7 +65,12 @@ pub(super) fn compare<'a>(old: &'a [u8], new: &'a [u8]) -> Comparison<'a> {
     let old_numbers: Vec<u32> = old.iter().map(&mut number).collect();
     let new_numbers: Vec<u32> = new.iter().map(&mut number).collect();
     let deadline = Some(Instant::now() + PATIENCE);
-    let ops = similar::capture_diff_slices_deadline(Algorithm::Myers, &old_numbers, &new_numbers, deadline);
+    let ops = similar::capture_diff_slices_deadline(
+        Algorithm::Myers,
+        &old_numbers,
+        &new_numbers,
+        deadline,
+    );
     Comparison { old, new, ops }
 }
 
@@ -74,17 +79,24 @@ impl<'a> Comparison<'a> {
     pub(super) fn counts(&self) -> (u64, u64) {
         let changed = self.ops.iter().filter(|op| op.tag() != DiffTag::Equal);
         changed.fold((0, 0), |(added, removed), op| {
-            (added + op.new_range().len() as u64, removed + op.old_range().len() as u64)
+            (
+                added + op.new_range().len() as u64,
+                removed + op.old_range().len() as u64,
+            )
         })
     }
 
     pub(super) fn hunks(&self) -> Vec<Hunk<'a>> {
-        similar::group_diff_ops(self.ops.clone(), CONTEXT).iter().map(|group| self.hunk(group)).collect()
+        similar::group_diff_ops(self.ops.clone(), CONTEXT)
+            .iter()
+            .map(|group| self.hunk(group))
+            .collect()
     }
 
     fn hunk(&self, group: &[DiffOp]) -> Hunk<'a> {
         let mut lines = Vec::new();
-        let mut push = |tag, texts: &[&'a [u8]]| lines.extend(texts.iter().map(|text| Line { tag, text }));
+        let mut push =
+            |tag, texts: &[&'a [u8]]| lines.extend(texts.iter().map(|text| Line { tag, text }));
         for op in group {
             let (old, new) = (&self.old[op.old_range()], &self.new[op.new_range()]);
             if op.tag() == DiffTag::Equal {
@@ -100,9 +112,19 @@ impl<'a> Comparison<'a> {
             (if count == 0 { start } else { start + 1 }, count)
         };
         let (first, last) = (group.first(), group.last());
-        let old = (first.map_or(0, |op| op.old_range().start), last.map_or(0, |op| op.old_range().end));
-        let new = (first.map_or(0, |op| op.new_range().start), last.map_or(0, |op| op.new_range().end));
-        Hunk { old: span(old.0, old.1), new: span(new.0, new.1), lines }
+        let old = (
+            first.map_or(0, |op| op.old_range().start),
+            last.map_or(0, |op| op.old_range().end),
+        );
+        let new = (
+            first.map_or(0, |op| op.new_range().start),
+            last.map_or(0, |op| op.new_range().end),
+        );
+        Hunk {
+            old: span(old.0, old.1),
+            new: span(new.0, new.1),
+            lines,
+        }
     }
 }
 

@@ -68,7 +68,10 @@ fn write_part(
     if size(old).max(size(new)) > MAX_TEXT {
         return write_binary(change, sides, out);
     }
-    let texts = (content(sides, change, Side::Old)?, content(sides, change, Side::New)?);
+    let texts = (
+        content(sides, change, Side::Old)?,
+        content(sides, change, Side::New)?,
+    );
     if is_binary(&texts.0) || is_binary(&texts.1) {
         return write_binary(change, sides, out);
     }
@@ -76,9 +79,12 @@ fn write_part(
     if hunks.is_empty() {
         return Ok(());
     }
-    let name = |there: bool, name: &[u8]| match there {
-        true => [name, tail(&change.path)].concat(),
-        false => b"/dev/null".to_vec(),
+    let name = |there: bool, name: &[u8]| {
+        if there {
+            [name, tail(&change.path)].concat()
+        } else {
+            b"/dev/null".to_vec()
+        }
     };
     out.write_all(&[b"--- ", name(old.is_some(), &names.0).as_slice(), b"\n"].concat())?;
     out.write_all(&[b"+++ ", name(new.is_some(), &names.1).as_slice(), b"\n"].concat())?;

@@ -32,5 +32,9 @@ pub(super) fn quoted(prefix: &str, path: &RelPath) -> Vec<u8> {
 /// What follows a name in a `---` or `+++` line: a tab where the name holds a space, so that nothing takes the
 /// rest for a time stamp.
 pub(super) fn tail(path: &RelPath) -> &'static [u8] {
-    if path.as_bytes().contains(&b' ') { b"\t" } else { b"" }
+    if path.as_bytes().contains(&b' ') {
+        b"\t"
+    } else {
+        b""
+    }
 }

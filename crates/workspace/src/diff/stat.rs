@@ -126,7 +126,10 @@ fn file_stat(
         stat.binary = true;
         return Ok(stat);
     }
-    let texts = [content(sides, change, Side::Old)?, content(sides, change, Side::New)?];
+    let texts = [
+        content(sides, change, Side::Old)?,
+        content(sides, change, Side::New)?,
+    ];
     if texts.iter().any(|text| is_binary(text)) {
         stat.binary = true;
         return Ok(stat);

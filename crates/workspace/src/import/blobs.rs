@@ -90,7 +90,11 @@ impl BlobDir {
         let names: BTreeSet<_> = wanted.iter().map(Digest::hex).collect();
         for entry in fs::read_dir(&self.dir)? {
             let entry = entry?;
-            if !entry.file_name().to_str().is_some_and(|name| names.contains(name)) {
+            if !entry
+                .file_name()
+                .to_str()
+                .is_some_and(|name| names.contains(name))
+            {
                 fs::remove_file(entry.path())?;
             }
         }
@@ -124,7 +128,10 @@ fn copy_checked(
 }
 
 fn damaged(path: &Path) -> io::Error {
-    let text = format!("`{}` is damaged: its content is not what its name says", path.display());
+    let text = format!(
+        "`{}` is damaged: its content is not what its name says",
+        path.display()
+    );
     io::Error::new(io::ErrorKind::InvalidData, text)
 }
 
@@ -133,7 +140,12 @@ impl BlobSink for BlobDir {
         use fs::os::unix::fs::OpenOptionsExt as _;
         self.open = None;
         let path = self.dir.join(PARTIAL);
-        let file = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
+        let file = fs::OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(path)?;
         self.open = Some(BufWriter::with_capacity(128 * 1024, file));
         Ok(())
     }
@@ -162,7 +174,8 @@ impl BlobSink for BlobDir {
     }
 
     fn holds(&self, digest: &Digest, size: u64) -> bool {
-        fs::symlink_metadata(self.path(digest)).is_ok_and(|found| found.is_file() && found.len() == size)
+        fs::symlink_metadata(self.path(digest))
+            .is_ok_and(|found| found.is_file() && found.len() == size)
     }
 
     fn sync(&mut self) -> io::Result<()> {

@@ -37,15 +37,26 @@ pub(super) fn leave_out(
         }
     }
     for dir in &found {
-        let shown = if dir.is_root() { b"HEAD" } else { dir.as_bytes() };
+        let shown = if dir.is_root() {
+            b"HEAD"
+        } else {
+            dir.as_bytes()
+        };
         counts.leave_out(shown, Reason::GitStore);
     }
     if !found.is_empty() {
         // The root keeps all but what makes it one.
-        let makes_root_one =
-            |path: &RelPath| path.as_bytes().eq_ignore_ascii_case(b"HEAD") || path.as_bytes() == b"commondir";
+        let makes_root_one = |path: &RelPath| {
+            path.as_bytes().eq_ignore_ascii_case(b"HEAD") || path.as_bytes() == b"commondir"
+        };
         changes.retain(|path, _| {
-            !found.iter().any(|dir| if dir.is_root() { makes_root_one(path) } else { path.is_within(dir) })
+            !found.iter().any(|dir| {
+                if dir.is_root() {
+                    makes_root_one(path)
+                } else {
+                    path.is_within(dir)
+                }
+            })
         });
     }
 }

@@ -30,11 +30,19 @@ pub(super) struct Mark {
 
 impl Mark {
     /// Of no file: inode 0 does not exist.
-    pub(super) const NEVER: Self = Self { ino: 0, size: 0, mtime_ns: 0, ctime_ns: 0 };
+    pub(super) const NEVER: Self = Self {
+        ino: 0,
+        size: 0,
+        mtime_ns: 0,
+        ctime_ns: 0,
+    };
 
     /// Nothing but the inode number may differ.
     pub(super) fn is_same_time(&self, other: &Self) -> bool {
-        Self { ino: other.ino, ..*self } == *other
+        Self {
+            ino: other.ino,
+            ..*self
+        } == *other
     }
 
     pub(super) fn of(stat: &Stat) -> Self {

@@ -30,7 +30,11 @@ pub trait Listing {
 
     /// The names directly in `path`. Looks at each name once, however much lies below it.
     fn children<'a>(&'a self, path: &RelPath) -> Vec<&'a [u8]> {
-        let skip = if path.is_root() { 0 } else { path.as_bytes().len() + 1 };
+        let skip = if path.is_root() {
+            0
+        } else {
+            path.as_bytes().len() + 1
+        };
         let mut rest = self.below(path);
         let mut names: Vec<&[u8]> = Vec::new();
         while let Some((entry, more)) = rest.split_first() {

@@ -52,8 +52,8 @@ impl Artifacts {
         let mut set = GlobSetBuilder::new();
         let mut routes = Vec::new();
         for given in globs {
-            let glob = given.as_ref().trim_start_matches("./").trim_end_matches('/');
-            let glob = glob.strip_prefix('/').unwrap_or(glob);
+            let given_glob = given.as_ref().trim_end_matches('/');
+            let glob = given_glob.trim_start_matches("./").trim_start_matches('/');
             let error = |source| ArtifactError {
                 glob: base::escape_line(given.as_ref().as_bytes(), 120),
                 source,
@@ -61,13 +61,21 @@ impl Artifacts {
             if glob.is_empty() || glob.split('/').any(|part| part == "..") {
                 return Err(error(None));
             }
-            let anchored = glob.contains('/');
-            let whole = if anchored { glob.to_owned() } else { format!("**/{glob}") };
+            let anchored = given_glob.contains('/');
+            let whole = if anchored {
+                glob.to_owned()
+            } else {
+                format!("**/{glob}")
+            };
             set.add(compile(&whole).map_err(|source| error(Some(source)))?);
             routes.push(route(&whole));
         }
         let picks = set.build().map_err(|source| ArtifactError {
-            glob: globs.iter().map(AsRef::as_ref).collect::<Vec<_>>().join(" "),
+            glob: globs
+                .iter()
+                .map(AsRef::as_ref)
+                .collect::<Vec<_>>()
+                .join(" "),
             source: Some(source),
         })?;
         Ok(Self { picks, routes })

@@ -8,9 +8,27 @@ use std::process::Command;
 #[test]
 fn aliases_of_every_file_system_are_refused() {
     for name in [
-        ".git", ".GIT", ".gIt", ".git.", ".git ", ".git. . ", "git~1", "GIT~1", "git~2", "git~1.",
-        ".git::$INDEX_ALLOCATION", ".git:stream", "GIT~1:x", ".g\u{200c}it", "\u{feff}.git",
-        ".git\u{200d}", ".gi\u{ad}t", ".gi\u{fe0f}t", ".g\u{e0041}it", "a\\.git", ".git\\hooks",
+        ".git",
+        ".GIT",
+        ".gIt",
+        ".git.",
+        ".git ",
+        ".git. . ",
+        "git~1",
+        "GIT~1",
+        "git~2",
+        "git~1.",
+        ".git::$INDEX_ALLOCATION",
+        ".git:stream",
+        "GIT~1:x",
+        ".g\u{200c}it",
+        "\u{feff}.git",
+        ".git\u{200d}",
+        ".gi\u{ad}t",
+        ".gi\u{fe0f}t",
+        ".g\u{e0041}it",
+        "a\\.git",
+        ".git\\hooks",
         "x\\GIT~1\\y",
     ] {
         assert!(is_git_store_alias(name.as_bytes()), "{name:?}");
@@ -22,8 +40,21 @@ fn aliases_of_every_file_system_are_refused() {
 #[test]
 fn ordinary_names_are_not() {
     for name in [
-        ".gitignore", ".gitattributes", ".gitmodules", ".github", "git", "git~", "git~10", "agit",
-        ".git2", "..git", ".git-old", "git~a", ".gi t", "x:.git", "",
+        ".gitignore",
+        ".gitattributes",
+        ".gitmodules",
+        ".github",
+        "git",
+        "git~",
+        "git~10",
+        "agit",
+        ".git2",
+        "..git",
+        ".git-old",
+        "git~a",
+        ".gi t",
+        "x:.git",
+        "",
     ] {
         assert!(!is_git_store_alias(name.as_bytes()), "{name:?}");
     }
@@ -62,7 +93,11 @@ fn accepted_by_git(names: &[Vec<u8>]) -> Vec<bool> {
     names
         .iter()
         .map(|name| {
-            let info = [b"100644,e69de29bb2d1d6434b8b29ae775ad8c2e48c5391,".as_slice(), name].concat();
+            let info = [
+                b"100644,e69de29bb2d1d6434b8b29ae775ad8c2e48c5391,".as_slice(),
+                name,
+            ]
+            .concat();
             git(&["update-index", "--add", "--cacheinfo"])
                 .arg(OsString::from_vec(info))
                 .output()
