@@ -6,8 +6,8 @@ use rustix::process::{Pid, WaitOptions, WaitStatus};
 use std::os::fd::{AsFd as _, FromRawFd as _, OwnedFd};
 use std::time::Duration;
 
-/// A descriptor that becomes readable whenever a child ends. From here on SIGCHLD is blocked in this process;
-/// children are started with an empty mask.
+/// A descriptor that becomes readable whenever a child ends. From here on SIGCHLD is blocked in this process; a
+/// child inherits that, and undoes it by [`unblock_signals`].
 #[expect(unsafe_code, reason = "signalfd and sigprocmask are not in rustix")]
 pub(crate) fn child_events() -> Result<OwnedFd, Errno> {
     let mut set = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
@@ -26,6 +26,19 @@ pub(crate) fn child_events() -> Result<OwnedFd, Errno> {
     }
     // SAFETY: the descriptor was just made and belongs to nobody else.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Takes every signal, as programs expect to find it.
+#[expect(unsafe_code, reason = "sigprocmask is not in rustix")]
+pub(crate) fn unblock_signals() -> Result<(), Errno> {
+    let mut set = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: the pointer is to memory of the right size, which the call initialises.
+    unsafe { libc::sigemptyset(set.as_mut_ptr()) };
+    // SAFETY: the set is initialised; a null pointer for the old mask is allowed.
+    match unsafe { libc::sigprocmask(libc::SIG_SETMASK, set.as_ptr(), std::ptr::null_mut()) } {
+        0 => Ok(()),
+        _ => Err(last_error()),
+    }
 }
 
 /// Sends a signal to every process but this one (and kernel threads). A plain loop over `/proc` would lose the

@@ -29,6 +29,9 @@ pub(crate) struct Session {
     id: StreamId,
     pid: Pid,
     terminal: bool,
+    /// Held while the command runs: without any open end a terminal looks hung up, although the command can open
+    /// it again by `/dev/tty`.
+    terminal_end: Option<OwnedFd>,
     /// The terminal or the pipe to standard input, until it is closed.
     input: Option<OwnedFd>,
     outputs: Vec<Output>,
@@ -60,6 +63,7 @@ impl Session {
         let Started {
             pid,
             terminal,
+            terminal_end,
             stdin,
             stdout,
             stderr,
@@ -80,6 +84,7 @@ impl Session {
             id,
             pid,
             terminal: is_terminal,
+            terminal_end,
             input,
             outputs: outputs
                 .into_iter()
@@ -189,6 +194,7 @@ impl Session {
             (None, None) => return,
         };
         let now = Instant::now();
+        self.terminal_end = None;
         for output in &mut self.outputs {
             output.owed = rustix::io::ioctl_fionread(&output.fd).unwrap_or(0);
         }

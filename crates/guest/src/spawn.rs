@@ -33,6 +33,8 @@ pub(crate) struct Started {
     pub(crate) pid: Pid,
     /// The terminal; then the other three are `None`.
     pub(crate) terminal: Option<OwnedFd>,
+    /// The command's end of the terminal.
+    pub(crate) terminal_end: Option<OwnedFd>,
     pub(crate) stdin: Option<OwnedFd>,
     pub(crate) stdout: Option<OwnedFd>,
     pub(crate) stderr: Option<OwnedFd>,
@@ -215,17 +217,16 @@ fn prepare(command: &mut Command, identity: &Identity, cwd: OwnedFd, terminal: b
     let gid = Gid::from_raw(identity.gid);
     let groups: Vec<Gid> = identity.groups.iter().copied().map(Gid::from_raw).collect();
     let enter = move || {
+        crate::process::unblock_signals()?;
         rustix::process::setsid()?;
         if terminal {
             rustix::process::ioctl_tiocsctty(rustix::stdio::stdin())?;
         }
-        rustix::process::setrlimit(
-            Resource::Nofile,
-            Rlimit {
-                current: Some(OPEN_FILES.0),
-                maximum: Some(OPEN_FILES.1),
-            },
-        )?;
+        limit_files(OPEN_FILES.1).or_else(|_| {
+            // Where the ceiling can't be raised, it stays: a test on a host that is itself a container.
+            let hard = rustix::process::getrlimit(Resource::Nofile).maximum;
+            limit_files(hard.unwrap_or(OPEN_FILES.1))
+        })?;
         rustix::thread::set_thread_groups(&groups)?;
         rustix::thread::set_thread_res_gid(gid, gid, gid)?;
         rustix::thread::set_thread_res_uid(uid, uid, uid)?;
@@ -236,6 +237,14 @@ fn prepare(command: &mut Command, identity: &Identity, cwd: OwnedFd, terminal: b
     // SAFETY: this process has one thread, so the child can use its memory and locks freely; the closure makes
     // plain system calls, and its descriptor is open in the child, as close-on-exec acts later.
     unsafe { command.pre_exec(enter) };
+}
+
+fn limit_files(hard: u64) -> Result<(), Errno> {
+    let limit = Rlimit {
+        current: Some(OPEN_FILES.0.min(hard)),
+        maximum: Some(hard),
+    };
+    rustix::process::setrlimit(Resource::Nofile, limit)
 }
 
 /// The child's ends.
@@ -250,6 +259,7 @@ fn make_ends(exec: &Exec, identity: &Identity) -> Result<(Started, ChildEnds), F
     let mut ours = Started {
         pid: Pid::INIT,
         terminal: None,
+        terminal_end: None,
         stdin: None,
         stdout: None,
         stderr: None,
@@ -260,8 +270,9 @@ fn make_ends(exec: &Exec, identity: &Identity) -> Result<(Started, ChildEnds), F
         let child = ChildEnds {
             stdout: end.try_clone().context(doing)?,
             stderr: end.try_clone().context(doing)?,
-            stdin: end,
+            stdin: end.try_clone().context(doing)?,
         };
+        ours.terminal_end = Some(end);
         return Ok((ours, child));
     }
     let flags = rustix::pipe::PipeFlags::CLOEXEC;

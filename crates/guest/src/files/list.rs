@@ -200,9 +200,13 @@ impl Open {
 fn is_fresh(parent: impl std::os::fd::AsFd, name: &Path) -> Result<bool, Errno> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let dir = rustix::fs::openat(parent, name, flags, rustix::fs::Mode::empty())?;
-    // Any value of either counts: a directory that is listed whole for nothing costs time, the other error would
-    // lose changes.
-    for name in ["trusted.overlay.opaque", "trusted.overlay.redirect"] {
+    // Any value of any counts: a directory that is listed whole for nothing costs time, the other error would
+    // lose changes. So it doesn't matter that anybody may set the last one, which is for overlays of a test.
+    for name in [
+        "trusted.overlay.opaque",
+        "trusted.overlay.redirect",
+        "user.overlay.opaque",
+    ] {
         match rustix::fs::fgetxattr_query(&dir, name) {
             Ok(_) => return Ok(true),
             Err(Errno::NODATA | Errno::OPNOTSUPP) => {}

@@ -9,10 +9,10 @@ use wire::message::{Exec, Exit, Failure, Reply, Request, RunAs, decode, encode};
 use wire::{Event, Mux, Side, StreamId};
 
 /// No test waits longer than this for one thing.
-pub const LIMIT: Duration = Duration::from_secs(60);
+pub(crate) const LIMIT: Duration = Duration::from_mins(1);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Got {
+pub(crate) enum Got {
     Reply(Reply),
     Data(u8, Vec<u8>),
     Finished(u8),
@@ -20,26 +20,26 @@ pub enum Got {
     Reset,
 }
 
-pub struct Client {
+pub(crate) struct Client {
     port: UnixStream,
-    pub mux: Mux,
+    pub(crate) mux: Mux,
     got: HashMap<StreamId, VecDeque<Got>>,
     /// Streams whose data is not paid for, so that the guest runs out of credit.
-    pub stingy: bool,
+    pub(crate) stingy: bool,
     owed: Vec<(StreamId, usize)>,
-    pub limit: Duration,
+    pub(crate) limit: Duration,
 }
 
 /// What a command did.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Outcome {
-    pub stdout: Vec<u8>,
-    pub stderr: Vec<u8>,
-    pub end: Result<Exit, Failure>,
+pub(crate) struct Outcome {
+    pub(crate) stdout: Vec<u8>,
+    pub(crate) stderr: Vec<u8>,
+    pub(crate) end: Result<Exit, Failure>,
 }
 
 impl Client {
-    pub fn new(port: UnixStream) -> Self {
+    pub(crate) fn new(port: UnixStream) -> Self {
         port.set_nonblocking(true).unwrap();
         Self {
             port,
@@ -51,20 +51,20 @@ impl Client {
         }
     }
 
-    pub fn open(&mut self, request: &Request) -> StreamId {
+    pub(crate) fn open(&mut self, request: &Request) -> StreamId {
         let id = self.mux.open(&encode(request)).unwrap();
         self.got.insert(id, VecDeque::new());
         self.pump(Duration::ZERO);
         id
     }
 
-    pub fn say<T: serde::Serialize>(&mut self, id: StreamId, message: &T) {
+    pub(crate) fn say<T: serde::Serialize>(&mut self, id: StreamId, message: &T) {
         self.mux.send_message(id, &encode(message)).unwrap();
         self.pump(Duration::ZERO);
     }
 
     /// Sends all of `bytes`, as the guest gives credit.
-    pub fn send(&mut self, id: StreamId, mut bytes: &[u8]) {
+    pub(crate) fn send(&mut self, id: StreamId, mut bytes: &[u8]) {
         let deadline = Instant::now() + self.limit;
         while !bytes.is_empty() {
             let sent = self.mux.send_data(id, 0, bytes).unwrap();
@@ -79,7 +79,7 @@ impl Client {
 
     /// The next thing on this stream.
     #[track_caller]
-    pub fn next(&mut self, id: StreamId) -> Got {
+    pub(crate) fn next(&mut self, id: StreamId) -> Got {
         let deadline = Instant::now() + self.limit;
         loop {
             if let Some(got) = self.got.get_mut(&id).and_then(VecDeque::pop_front) {
@@ -92,7 +92,7 @@ impl Client {
     }
 
     /// What has come on this stream, without waiting for more than one turn.
-    pub fn peek(&mut self, id: StreamId, wait: Duration) -> Option<Got> {
+    pub(crate) fn peek(&mut self, id: StreamId, wait: Duration) -> Option<Got> {
         let deadline = Instant::now() + wait;
         loop {
             if let Some(got) = self.got.get_mut(&id).and_then(VecDeque::pop_front) {
@@ -107,7 +107,7 @@ impl Client {
     }
 
     #[track_caller]
-    pub fn reply(&mut self, id: StreamId) -> Reply {
+    pub(crate) fn reply(&mut self, id: StreamId) -> Reply {
         match self.next(id) {
             Got::Reply(reply) => reply,
             other => panic!("expected a reply, got {other:?}"),
@@ -116,7 +116,7 @@ impl Client {
 
     /// The only answer to a request.
     #[track_caller]
-    pub fn ask(&mut self, request: &Request) -> Reply {
+    pub(crate) fn ask(&mut self, request: &Request) -> Reply {
         let id = self.open(request);
         let reply = self.reply(id);
         assert_eq!(self.next(id), Got::Closed);
@@ -126,13 +126,13 @@ impl Client {
 
     /// Runs a command to its end.
     #[track_caller]
-    pub fn run(&mut self, exec: &Exec) -> Outcome {
+    pub(crate) fn run(&mut self, exec: &Exec) -> Outcome {
         let id = self.open(&Request::Exec(exec.clone()));
         self.outcome(id)
     }
 
     #[track_caller]
-    pub fn outcome(&mut self, id: StreamId) -> Outcome {
+    pub(crate) fn outcome(&mut self, id: StreamId) -> Outcome {
         let mut outcome = Outcome {
             stdout: Vec::new(),
             stderr: Vec::new(),
@@ -167,7 +167,7 @@ impl Client {
     }
 
     /// Pays for everything that was held back.
-    pub fn pay(&mut self) {
+    pub(crate) fn pay(&mut self) {
         self.stingy = false;
         for (id, cost) in std::mem::take(&mut self.owed) {
             self.mux.consume(id, cost);
@@ -176,7 +176,7 @@ impl Client {
     }
 
     /// Writes and reads once, waiting at most `wait` for something to read.
-    pub fn pump(&mut self, wait: Duration) {
+    pub(crate) fn pump(&mut self, wait: Duration) {
         let flags = if self.mux.outgoing().is_empty() {
             PollFlags::IN
         } else {
@@ -208,7 +208,7 @@ impl Client {
     }
 
     /// True once the guest has closed its end.
-    pub fn is_gone(&mut self, wait: Duration) -> bool {
+    pub(crate) fn is_gone(&mut self, wait: Duration) -> bool {
         let mut fds = [PollFd::new(&self.port, PollFlags::IN)];
         let wait = Timespec {
             tv_sec: wait.as_secs().try_into().unwrap(),
@@ -245,7 +245,7 @@ impl Client {
 }
 
 /// A command as the workspace's user, without a terminal or input.
-pub fn command(argv: &[&str]) -> Exec {
+pub(crate) fn command(argv: &[&str]) -> Exec {
     Exec {
         argv: argv.iter().map(|word| word.as_bytes().to_vec()).collect(),
         env: Vec::new(),
@@ -257,6 +257,6 @@ pub fn command(argv: &[&str]) -> Exec {
 }
 
 /// `sh -c script`.
-pub fn shell(script: &str) -> Exec {
+pub(crate) fn shell(script: &str) -> Exec {
     command(&["sh", "-c", script])
 }
