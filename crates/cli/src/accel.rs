@@ -14,13 +14,7 @@ pub(crate) fn verdict(context: &Context) -> Verdict {
     let path = context.dirs.cache.join("accel.json");
     let boot_id = machine::probe::boot_id().unwrap_or_default();
     match read::<KeptVerdict>(&path) {
-        Some(kept)
-            if kept.boot_id == boot_id
-                && !boot_id.is_empty()
-                && !may_have_been_cured(&kept.verdict) =>
-        {
-            kept.verdict
-        }
+        Some(kept) if !boot_id.is_empty() && kept.holds(&boot_id) => kept.verdict,
         _ => measure(context),
     }
 }
@@ -64,14 +58,6 @@ pub(crate) fn kept_qemu(cache: &Path) -> Result<Qemu, machine::FindError> {
     Ok(found)
 }
 
-/// These are put right without a reboot, and are cheap to look at again.
-fn may_have_been_cured(verdict: &Verdict) -> bool {
-    matches!(
-        verdict,
-        Verdict::NoPermission | Verdict::NoModule { .. } | Verdict::NoDevice
-    )
-}
-
 fn read<T: DeserializeOwned>(path: &Path) -> Option<T> {
     serde_json::from_slice(&fs_err::read(path).ok()?).ok()
 }
@@ -92,15 +78,13 @@ fn write<T: Serialize>(path: &Path, value: &T) {
     }
 }
 
-/// The line that says that a machine is emulated, why, and what that costs.
+/// The line that says that a machine is emulated, and what that costs. Why it is, `doctor` says.
 pub(crate) fn emulation_line(context: &Context) -> String {
-    let cause = verdict(context).cause();
-    match factor(context) {
-        Some(factor) => {
-            format!("Emulated, about {factor} times slower than this computer: {cause}.")
-        }
-        None => format!("Emulated, slower than this computer: {cause}."),
-    }
+    let slower = match factor(context) {
+        Some(factor) => format!("about {factor} times slower than this computer"),
+        None => "slower than this computer".to_owned(),
+    };
+    format!("No usable hardware virtualisation: emulated, {slower} (`efimera doctor` says why).")
 }
 
 /// How much slower the emulator is, as set-up measured it on this boot or an earlier one.

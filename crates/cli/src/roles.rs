@@ -75,9 +75,11 @@ impl Role<'_> {
                 drop(jail::enter(&words.first().cloned().unwrap_or_default()));
                 ExitCode::FAILURE
             }
-            Self::ProbeKvm => {
-                code(Ui::new(true, true).line(machine::probe::kvm_child()).is_ok())
-            }
+            Self::ProbeKvm => code(
+                Ui::new(true, true)
+                    .line(machine::probe::kvm_child())
+                    .is_ok(),
+            ),
         }
     }
 }

@@ -10,6 +10,7 @@ pub(crate) use pack::some as pack_some;
 use crate::context::Context;
 use crate::error::{CommandError, Result};
 use crate::session::{self, Outcome};
+use crate::ui::Progress;
 use crate::{pick, receipt, roles, terminal};
 use base::Name;
 use std::os::fd::OwnedFd;
@@ -17,7 +18,7 @@ use std::os::unix::net::UnixStream;
 use std::process::{Command as Program, Stdio};
 use store::{GuestUser, Lock, Spec, Store, StoreError};
 use supervisor::client::Connection;
-use supervisor::control::{Command, End};
+use supervisor::control::{Command, End, Note};
 use wire::message::Exec;
 pub(crate) use wish::Wish;
 
@@ -123,24 +124,28 @@ fn finish(
     }
 }
 
-fn detach(
-    context: &Context,
-    connection: &mut Connection,
-    command: &Command,
-    name: &Name,
-) -> Result<u8> {
-    match session::run(context.ui, connection, command, false, false) {
-        // A detached run's stream ends once the command has started.
-        Ok(Outcome::Ended { end, .. }) => {
-            session::tell(context.ui, &end);
-            Ok(session::exit_code(&end))
+/// Waits until the command of a detached sandbox has started.
+fn detach(context: &Context, connection: &mut Connection, command: &Command, name: &Name) -> Result<u8> {
+    let stream = connection.open(command)?;
+    let mut progress = Progress::new(context.ui);
+    loop {
+        match connection.next_note(stream, None)? {
+            Some(Note::Booting) => progress.at("starting the machine", 0, 0, false),
+            Some(Note::Started) | None => break,
+            Some(Note::Exited(end)) => {
+                progress.end();
+                session::tell(context.ui, &end);
+                return Ok(session::exit_code(&end));
+            }
+            Some(Note::Failed { message, hint }) => {
+                return Err(hint.into_iter().fold(CommandError::new(message), CommandError::hint));
+            }
+            Some(_) => {}
         }
-        Ok(Outcome::Left) => {
-            context.ui.line(name.as_str())?;
-            Ok(0)
-        }
-        Err(error) => Err(error),
     }
+    progress.end();
+    context.ui.line(name.as_str())?;
+    Ok(0)
 }
 
 /// Starts the supervisor of a sandbox whose lock we hold, and gives the connection that it inherited.

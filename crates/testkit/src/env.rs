@@ -39,8 +39,11 @@ impl Env {
     /// When the test data is missing: these tests are never skipped.
     pub fn new(program: &str) -> Self {
         let env = Self::without_data(program);
-        let data = variable(DATA)
-            .unwrap_or_else(|| panic!("these tests boot real machines: run them by `cargo xtask test`, which sets {DATA}"));
+        let data = variable(DATA).unwrap_or_else(|| {
+            panic!(
+                "these tests boot real machines: run them by `cargo xtask test`, which sets {DATA}"
+            )
+        });
         for part in ["images", "kernels", "scratch"] {
             fs::create_dir_all(data.join(part)).ok();
             symlink(data.join(part), env.data().join(part)).unwrap();
@@ -58,7 +61,12 @@ impl Env {
         for part in ["home", "data", "work"] {
             fs::create_dir(dir.path().join(part)).unwrap();
         }
-        Self { dir, program: variable(PROGRAM).unwrap_or_else(|| PathBuf::from(program)) }
+        let identity = "[user]\n\tname = Tester\n\temail = tester@localhost\n";
+        fs::write(dir.path().join("home/.gitconfig"), identity).unwrap();
+        Self {
+            dir,
+            program: variable(PROGRAM).unwrap_or_else(|| PathBuf::from(program)),
+        }
     }
 
     /// Everything of this test lies below it.
@@ -91,10 +99,6 @@ impl Env {
             .env("PATH", "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin")
             .env("LC_ALL", "C.UTF-8")
             .env("USER", "tester")
-            .env("GIT_AUTHOR_NAME", "Tester")
-            .env("GIT_AUTHOR_EMAIL", "tester@localhost")
-            .env("GIT_COMMITTER_NAME", "Tester")
-            .env("GIT_COMMITTER_EMAIL", "tester@localhost")
             .stdin(Stdio::null());
         command
     }
@@ -113,19 +117,39 @@ impl Env {
 
     /// Starts `efimera` with these words in `directory`, its output in pipes.
     pub fn start<S: AsRef<OsStr>>(&self, directory: &Path, words: &[S]) -> Child {
-        self.efimera_command(directory, words).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+        self.efimera_command(directory, words)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap()
     }
 
     /// Makes output readable.
     pub fn ran(&self, output: &Output) -> Ran {
-        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).replace(&*self.path().to_string_lossy(), "$ENV");
-        Ran { code: output.status.code().unwrap_or(-1), stdout: text(&output.stdout), stderr: text(&output.stderr) }
+        let text = |bytes: &[u8]| {
+            String::from_utf8_lossy(bytes).replace(&*self.path().to_string_lossy(), "$ENV")
+        };
+        Ran {
+            code: output.status.code().unwrap_or(-1),
+            stdout: text(&output.stdout),
+            stderr: text(&output.stderr),
+        }
     }
 
     /// Runs git in `directory`; it has to succeed.
     pub fn git(&self, directory: &Path, words: &[&str]) -> String {
-        let output = self.command("git").args(["-c", "init.defaultBranch=main"]).args(words).current_dir(directory).output().unwrap();
-        assert!(output.status.success(), "git {words:?}: {}", String::from_utf8_lossy(&output.stderr));
+        let output = self
+            .command("git")
+            .args(["-c", "init.defaultBranch=main"])
+            .args(words)
+            .current_dir(directory)
+            .output()
+            .unwrap();
+        assert!(
+            output.status.success(),
+            "git {words:?}: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
@@ -136,7 +160,11 @@ impl Env {
         fs::create_dir_all(root.join("src")).unwrap();
         fs::write(root.join("src/paint.py"), "colour = 'red'\n").unwrap();
         fs::write(root.join("src/brush.py"), "width = 3\n").unwrap();
-        fs::write(root.join("build.sh"), "#!/bin/sh\nmkdir -p out && cp src/*.py out/\n").unwrap();
+        fs::write(
+            root.join("build.sh"),
+            "#!/bin/sh\nmkdir -p out && cp src/*.py out/\n",
+        )
+        .unwrap();
         fs::set_permissions(root.join("build.sh"), fs::Permissions::from_mode(0o755)).unwrap();
         fs::write(root.join(".gitignore"), "out/\n*.log\n").unwrap();
         symlink("src/paint.py", root.join("latest")).unwrap();
@@ -152,8 +180,16 @@ impl Env {
         let own = std::process::id();
         let mut found = Vec::new();
         for entry in fs::read_dir("/proc").unwrap().flatten() {
-            let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };
-            let Ok(words) = fs::read(entry.path().join("cmdline")) else { continue };
+            let Some(pid) = entry
+                .file_name()
+                .to_str()
+                .and_then(|name| name.parse::<u32>().ok())
+            else {
+                continue;
+            };
+            let Ok(words) = fs::read(entry.path().join("cmdline")) else {
+                continue;
+            };
             if pid != own && String::from_utf8_lossy(&words).contains(&mark) {
                 found.push(pid);
             }
@@ -168,12 +204,18 @@ impl Ran {
     /// # Panics
     /// When it hasn't.
     pub fn ok(self) -> String {
-        assert_eq!(self.code, 0, "stdout: {}\nstderr: {}", self.stdout, self.stderr);
+        assert_eq!(
+            self.code, 0,
+            "stdout: {}\nstderr: {}",
+            self.stdout, self.stderr
+        );
         self.stdout
     }
 }
 
 #[expect(clippy::disallowed_methods, reason = "the tests' own settings")]
 fn variable(name: &str) -> Option<PathBuf> {
-    std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from)
+    std::env::var_os(name)
+        .filter(|value| !value.is_empty())
+        .map(PathBuf::from)
 }

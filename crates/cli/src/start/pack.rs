@@ -10,7 +10,7 @@ use base::{Name, RelPath};
 use std::path::Path;
 use store::Store;
 use workspace::{
-    Baseline, CollectOptions, Collected, DEFAULT_MAX_FILE_SIZE, DEFAULT_MAX_FILES,
+    Baseline, CollectError, CollectOptions, Collected, DEFAULT_MAX_FILE_SIZE, DEFAULT_MAX_FILES,
     DEFAULT_MAX_TOTAL_SIZE, History, PackOptions,
 };
 
@@ -36,7 +36,8 @@ pub(crate) fn pack(context: &Context, store: &Store, wish: &Wish) -> Result<Pack
     }
     let mut progress = Progress::new(context.ui);
     progress.at("looking at the workspace", 0, 0, false);
-    let collected = workspace::collect(&collect_options(context, &wish.workspace)?)?;
+    let collected = workspace::collect(&collect_options(context, &wish.workspace)?)
+        .map_err(with_next_step)?;
     warn(context.ui, &collected);
     let options = PackOptions {
         baselines: store.baselines_dir(),
@@ -91,6 +92,22 @@ fn collect_options(context: &Context, wish: &WorkspaceWish) -> Result<CollectOpt
         max_files: DEFAULT_MAX_FILES,
         scratch: context.dirs.cache.clone(),
     })
+}
+
+/// What to type next when a workspace can't go in as it is.
+fn with_next_step(error: CollectError) -> CommandError {
+    let hint = match &error {
+        CollectError::Unusual { .. } | CollectError::NotYours { .. } => {
+            Some("if it is meant: `--allow-unusual`; a part of it: `--only PATH`, or `-C DIR`")
+        }
+        CollectError::Unreadable { .. } => Some("`--skip-unreadable` leaves them out"),
+        CollectError::TooLarge { .. } | CollectError::TooMuch { .. } | CollectError::TooMany { .. } => {
+            Some("`--exclude GLOB` leaves files out, `--only PATH` takes a part of the workspace")
+        }
+        CollectError::Git(_) => Some("`--history none` takes the files without their git directory"),
+        _ => None,
+    };
+    hint.into_iter().fold(error.into(), CommandError::hint)
 }
 
 /// `--only PATH`, as typed, relative to the workspace's root.

@@ -40,8 +40,7 @@ pub(crate) struct ExecArgs {
     /// The command, and everything after it (default: a shell)
     #[arg(
         value_name = "COMMAND",
-        trailing_var_arg = true,
-        allow_hyphen_values = true
+        trailing_var_arg = true
     )]
     command: Vec<OsString>,
 }

@@ -80,8 +80,7 @@ pub(crate) struct RunArgs {
     /// The command, and everything after it
     #[arg(
         value_name = "COMMAND",
-        trailing_var_arg = true,
-        allow_hyphen_values = true
+        trailing_var_arg = true
     )]
     pub(crate) command: Vec<OsString>,
 }

@@ -1,0 +1,7 @@
+//! Real machines.
+
+mod crash;
+mod keep;
+mod run;
+mod shapes;
+mod workspace;

@@ -1,0 +1,179 @@
+//! Sandboxes that stay: detached, kept, stopped and started.
+
+use crate::env;
+use std::fs;
+
+#[test]
+fn a_kept_sandbox_is_used_stopped_started_and_removed() {
+    let env = env();
+    let root = env.repository("shop");
+    env.efimera(
+        &root,
+        &[
+            "run",
+            "--keep",
+            "--name",
+            "box",
+            "--",
+            "sh",
+            "-c",
+            "echo one > one",
+        ],
+    )
+    .ok();
+    let listed = env.efimera(&root, &["ls", "--json"]).ok();
+    assert!(listed.contains("\"idle\""), "{listed}");
+    env.efimera(
+        &root,
+        &[
+            "exec",
+            "box",
+            "sh",
+            "-c",
+            "echo two > two; echo kept > /var/tmp/kept",
+        ],
+    )
+    .ok();
+    env.efimera(&root, &["stop", "box"]).ok();
+    assert!(env.efimera(&root, &["ls", "--json"]).ok().contains("[]"));
+    assert!(env.efimera(&root, &["ls", "-a"]).ok().contains("stopped"));
+    let diff = env.efimera(&root, &["diff", "box", "--name-only"]).ok();
+    assert_eq!(diff, "one\ntwo\n");
+    env.efimera(&root, &["start", "box"]).ok();
+    let kept = env
+        .efimera(
+            &root,
+            &[
+                "exec",
+                "box",
+                "sh",
+                "-c",
+                "cat /var/tmp/kept one two; echo three > three",
+            ],
+        )
+        .ok();
+    assert_eq!(kept, "kept\none\ntwo\n", "the disk is the one that it had");
+    env.efimera(&root, &["rm", "--force", "box"]).ok();
+    assert!(!env.data().join("sandboxes/box").exists());
+    assert_eq!(
+        env.efimera(&root, &["diff", "box", "--name-only"]).ok(),
+        "one\nthree\ntwo\n"
+    );
+}
+
+#[test]
+fn a_detached_command_is_waited_for_and_its_output_kept() {
+    let env = env();
+    let root = env.repository("shop");
+    let name = env
+        .efimera(
+            &root,
+            &[
+                "run",
+                "-d",
+                "--",
+                "sh",
+                "-c",
+                "echo out; echo err >&2; echo x > made; exit 3",
+            ],
+        )
+        .ok();
+    let name = name.trim();
+    assert_eq!(env.efimera(&root, &["wait", name]).code, 3);
+    let logs = env.efimera(&root, &["logs", name]);
+    assert_eq!(
+        (logs.stdout.as_str(), logs.stderr.as_str()),
+        ("out\n", "err\n")
+    );
+    assert_eq!(
+        env.efimera(&root, &["wait", name]).code,
+        3,
+        "also once it is gone"
+    );
+}
+
+#[test]
+fn two_runs_in_one_directory_do_not_meet() {
+    let env = env();
+    let root = env.repository("shop");
+    let runs: Vec<_> = ["one", "two"]
+        .into_iter()
+        .map(|name| {
+            env.start(
+                &root,
+                &[
+                    "run",
+                    "--name",
+                    name,
+                    "--",
+                    "sh",
+                    "-c",
+                    &format!("test ! -e one && test ! -e two && echo {name} > {name}"),
+                ],
+            )
+        })
+        .collect();
+    for run in runs {
+        let output = run.wait_with_output().unwrap();
+        assert!(
+            output.status.success(),
+            "{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+    }
+    assert_eq!(
+        env.efimera(&root, &["diff", "one", "--name-only"]).ok(),
+        "one\n"
+    );
+    assert_eq!(
+        env.efimera(&root, &["diff", "two", "--name-only"]).ok(),
+        "two\n"
+    );
+    let ran = env.efimera(&root, &["apply"]);
+    assert_eq!(ran.code, 2, "two wait, so one has to be named");
+    assert!(
+        ran.stderr.contains("one") && ran.stderr.contains("two"),
+        "{}",
+        ran.stderr
+    );
+    env.efimera(&root, &["apply", "one"]).ok();
+    env.efimera(&root, &["apply", "two"]).ok();
+    assert!(root.join("one").exists() && root.join("two").exists());
+}
+
+#[test]
+fn a_host_that_moved_on_is_a_conflict_and_nothing_is_applied() {
+    let env = env();
+    let root = env.repository("shop");
+    env.efimera(
+        &root,
+        &[
+            "run",
+            "--name",
+            "late",
+            "--",
+            "sh",
+            "-c",
+            "echo theirs > src/paint.py; echo new > added; echo other > src/brush.py",
+        ],
+    )
+    .ok();
+    fs::write(root.join("src/paint.py"), "mine\n").unwrap();
+    fs::write(root.join("added"), "mine too\n").unwrap();
+    let ran = env.efimera(&root, &["apply", "late"]);
+    assert_eq!(ran.code, 1);
+    assert!(
+        ran.stderr.contains("src/paint.py") && ran.stderr.contains("added"),
+        "{}",
+        ran.stderr
+    );
+    assert_eq!(
+        fs::read_to_string(root.join("src/paint.py")).unwrap(),
+        "mine\n"
+    );
+    assert_eq!(
+        fs::read_to_string(root.join("src/brush.py")).unwrap(),
+        "width = 3\n",
+        "all or nothing"
+    );
+}
