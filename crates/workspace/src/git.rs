@@ -18,6 +18,7 @@ pub(crate) use discover::{DotGit, Found, discover, inspect, normal};
 pub(crate) use guest::{
     FileFacts, FileStat, GitFile, GuestPlan, Module, index, is_proven, modules, pending, plan,
 };
+pub(crate) use index::Index;
 pub(crate) use oid::{BlobHasher, ObjectFormat, Oid, blob_oid};
 pub(crate) use repository::{Repository, check_owner};
 pub(crate) use run::Git;

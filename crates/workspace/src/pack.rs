@@ -72,4 +72,4 @@ fn is_below_any(path: &RelPath, dirs: &[RelPath]) -> bool {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

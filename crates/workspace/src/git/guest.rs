@@ -7,7 +7,7 @@ use super::oid::{ObjectFormat, Oid, blob_oid};
 use super::repository::Repository;
 use super::run::{Git, Settings, output};
 use base::{Digest, RelPath};
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 use std::path::Path;
 
 /// Files of an unfinished merge, cherry-pick or revert that are taken along, so that it can be finished inside.
@@ -103,30 +103,28 @@ pub(crate) fn modules(git: &Git, text: &[u8]) -> Vec<Module> {
 /// it, and its name as a submodule, if it is one; outer ones come first.
 pub(crate) fn plan(repositories: &[(RelPath, Option<usize>, Option<Vec<u8>>)]) -> Vec<GuestPlan> {
     let mut plans: Vec<GuestPlan> = Vec::new();
-    let mut taken = HashSet::new();
+    let mut taken: Vec<(usize, RelPath)> = Vec::new();
     for (dir, outer, name) in repositories {
         let module = outer.zip(name.as_ref()).and_then(|(outer, name)| {
-            // A name that is no clean path, or that lies within another one's git directory, is not worth trusting.
+            // A name that is no clean path, or that lies within a sibling's, is not worth trusting.
             let name = RelPath::new(name.as_slice()).ok()?;
-            let whole = [
-                plans.get(outer)?.git_dir.as_bytes(),
-                b"/modules/",
-                name.as_bytes(),
-            ]
-            .concat();
-            let git_dir = RelPath::new(whole).ok()?;
-            let overlaps = |other: &RelPath| git_dir.is_within(other) || other.is_within(&git_dir);
-            (!taken.iter().any(|other| overlaps(other))).then_some(git_dir)
+            let outer_dir = plans.get(outer)?.git_dir.as_bytes();
+            let git_dir = RelPath::new([outer_dir, b"/modules/", name.as_bytes()].concat()).ok()?;
+            let overlaps = |(other_outer, other): &(usize, RelPath)| {
+                *other_outer == outer && (name.is_within(other) || other.is_within(&name))
+            };
+            if taken.iter().any(overlaps) {
+                return None;
+            }
+            taken.push((outer, name));
+            Some(git_dir)
         });
         let plan = match module {
-            Some(git_dir) => {
-                taken.insert(git_dir.clone());
-                GuestPlan {
-                    dir: dir.clone(),
-                    git_dir,
-                    by_file: true,
-                }
-            }
+            Some(git_dir) => GuestPlan {
+                dir: dir.clone(),
+                git_dir,
+                by_file: true,
+            },
             // Joining `.git` fails only at the very limit of a path's length; such a repository can't be real.
             None => GuestPlan {
                 dir: dir.clone(),
@@ -333,7 +331,8 @@ fn low(value: u64) -> u32 {
     u32::try_from(value & u64::from(u32::MAX)).unwrap_or(0)
 }
 
-/// The machine's index for `repository`, and the seconds that its file's time must have.
+/// The machine's index for `repository`, and the seconds that its file's time must have. The cache of trees is kept
+/// when the machine has those trees.
 ///
 /// `facts` tells of the files in the workspace by their path in the repository, `left_out` whether a path was kept
 /// out though it may be there on the host. Where the content of a file is known to be what the index says, its entry
@@ -341,10 +340,12 @@ fn low(value: u64) -> u32 {
 /// entry gets the size 0, by which git knows that it has to compare.
 pub(crate) fn index<'a>(
     repository: &Repository,
+    keep_tree_cache: bool,
     facts: &dyn Fn(&[u8]) -> Option<FileFacts<'a>>,
     left_out: &dyn Fn(&[u8]) -> bool,
 ) -> (Vec<u8>, i64) {
     let mut index = repository.index.clone();
+    index.tree_cache = index.tree_cache.filter(|_| keep_tree_cache);
     let mut newest = repository.index_mtime.map_or(0, |(seconds, _)| seconds);
     for entry in &mut index.entries {
         if entry.is_gitlink() || entry.stage() != 0 {

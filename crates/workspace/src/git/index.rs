@@ -53,8 +53,8 @@ pub(crate) struct IndexStat {
 /// Why an index can't be read here.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum IndexFault {
-    /// It is split or holds directories (sparse index): git itself has to make a plain one of it.
-    NotPlain,
+    /// It is split: git itself has to make one file of it.
+    Split,
     /// It is broken.
     Broken(&'static str),
 }
@@ -128,7 +128,9 @@ impl Index {
             let data = reader.take(length).ok_or(SHORT)?;
             match &signature {
                 b"TREE" => tree_cache = Some(data.to_vec()),
-                b"link" | b"sdir" => return Err(IndexFault::NotPlain),
+                b"link" => return Err(IndexFault::Split),
+                // Some entries are directories; see `sparse_dirs`.
+                b"sdir" => {}
                 // An upper-case first letter says: may be ignored.
                 [b'A'..=b'Z', ..] => {}
                 _ => {
@@ -138,16 +140,36 @@ impl Index {
                 }
             }
         }
-        if entries
-            .iter()
-            .any(|entry| entry.mode & TYPE_MASK == SPARSE_DIR)
-        {
-            return Err(IndexFault::NotPlain);
-        }
         Ok(Self {
             entries,
             tree_cache,
         })
+    }
+
+    /// The directories that stand for all that lies in them, and their trees (sparse index).
+    pub(crate) fn sparse_dirs(&self) -> impl Iterator<Item = &IndexEntry> {
+        self.entries
+            .iter()
+            .filter(|entry| entry.mode & TYPE_MASK == SPARSE_DIR)
+    }
+
+    /// Puts `files` (path, mode and object) in the place of the directories.
+    pub(crate) fn expand(&mut self, files: impl IntoIterator<Item = (Vec<u8>, u32, Oid)>) {
+        self.entries
+            .retain(|entry| entry.mode & TYPE_MASK != SPARSE_DIR);
+        self.entries
+            .extend(files.into_iter().map(|(path, mode, oid)| IndexEntry {
+                path,
+                mode,
+                oid,
+                stat: IndexStat::default(),
+                flags: 0,
+                extended: SKIP_WORKTREE,
+            }));
+        self.entries
+            .sort_by(|a, b| (&a.path, a.stage()).cmp(&(&b.path, b.stage())));
+        // The trees of a sparse index need not be there.
+        self.tree_cache = None;
     }
 
     /// Version 3 where an entry needs it, else 2, which every git reads.

@@ -184,21 +184,33 @@ impl Repository {
             reason: reason.to_owned(),
         };
         self.index_mtime = Some(mtime);
-        self.index = match Index::parse(&bytes, self.format) {
+        let unreadable = |source| GitError::Unreadable {
+            path: self.work_tree.clone(),
+            source,
+        };
+        let mut index = match Index::parse(&bytes, self.format) {
             Ok(index) => index,
             Err(IndexFault::Broken(reason)) => return Err(broken(reason)),
-            Err(IndexFault::NotPlain) => {
-                let plain = Scratch::new(self, scratch)
-                    .map_err(io)?
-                    .plain_index(git)
-                    .map_err(|source| GitError::Unreadable {
-                        path: self.work_tree.clone(),
-                        source,
-                    })?;
+            Err(IndexFault::Split) => {
+                let scratch = Scratch::new(self, scratch).map_err(io)?;
+                let plain = scratch.plain_index(git).map_err(unreadable)?;
                 Index::parse(&plain, self.format)
                     .map_err(|_| broken("git could not make it plain"))?
             }
         };
+        if index.sparse_dirs().next().is_some() {
+            let scratch = Scratch::new(self, scratch).map_err(io)?;
+            let mut files = Vec::new();
+            for dir in index.sparse_dirs() {
+                files.extend(
+                    scratch
+                        .list_tree(git, &dir.oid, &dir.path)
+                        .map_err(unreadable)?,
+                );
+            }
+            index.expand(files);
+        }
+        self.index = index;
         Ok(())
     }
 

@@ -14,7 +14,6 @@ pub(crate) struct Scratch {
     dir: tempfile::TempDir,
     host: PathBuf,
     partial: bool,
-    sparse: Option<Vec<u8>>,
 }
 
 impl Scratch {
@@ -57,7 +56,6 @@ impl Scratch {
         Ok(Self {
             host: repository.dirs.git_dir.clone(),
             partial: repository.partial,
-            sparse: repository.own_file("info/sparse-checkout"),
             dir,
         })
     }
@@ -69,8 +67,8 @@ impl Scratch {
         command
     }
 
-    /// The host's index as one plain file, where it is split or sparse.
-    pub(crate) fn plain_index(self, git: &Git) -> Result<Vec<u8>, AnyError> {
+    /// The host's index as one file, where it is split.
+    pub(crate) fn plain_index(&self, git: &Git) -> Result<Vec<u8>, AnyError> {
         let path = self.dir.path();
         fs_err::copy(self.host.join("index"), path.join("index"))?;
         for entry in fs_err::read_dir(&self.host)? {
@@ -83,20 +81,35 @@ impl Scratch {
                 fs_err::copy(entry.path(), path.join(entry.file_name()))?;
             }
         }
-        if let Some(sparse) = &self.sparse {
-            fs_err::write(path.join("info/sparse-checkout"), sparse)?;
-        }
         let mut command = self.command(git);
-        for setting in [
-            "index.sparse=false",
-            "core.sparseCheckout=true",
-            "core.untrackedCache=false",
-        ] {
-            command.args(["-c", setting]);
-        }
-        command.args(["update-index", "--no-split-index", "--force-write-index"]);
+        command.args([
+            "update-index",
+            "--no-split-index",
+            "--no-untracked-cache",
+            "--force-write-index",
+        ]);
         output(command, b"")?;
         Ok(fs_err::read(path.join("index"))?)
+    }
+
+    /// All files in the tree `tree`, their paths below `dir` (with its slash at the end): path, mode, object.
+    pub(crate) fn list_tree(
+        &self,
+        git: &Git,
+        tree: &Oid,
+        dir: &[u8],
+    ) -> Result<Vec<(Vec<u8>, u32, Oid)>, AnyError> {
+        let mut command = self.command(git);
+        command.args(["ls-tree", "-r", "-z", "--full-tree", &tree.to_string()]);
+        let answer = output(command, b"")?;
+        let file = |line: &[u8]| {
+            let tab = line.iter().position(|byte| *byte == b'\t')?;
+            let mut words = line[..tab].split(|byte| *byte == b' ');
+            let mode = u32::from_str_radix(std::str::from_utf8(words.next()?).ok()?, 8).ok()?;
+            let oid = Oid::from_hex(words.nth(1)?)?;
+            Some(([dir, &line[tab + 1..]].concat(), mode, oid))
+        };
+        Ok(answer.split(|byte| *byte == 0).filter_map(file).collect())
     }
 
     /// Makes the history end after the newest `commits` commits, and gives the list of those that lost parents.
@@ -186,6 +199,10 @@ impl Scratch {
         }
         for known in known {
             revisions.push_str(&format!("^{known}\n"));
+            if index.is_some() {
+                // That a commit is left out says nothing of its files to git, as long as no commit is packed.
+                revisions.push_str(&format!("^{known}^{{tree}}\n"));
+            }
         }
         let out = self.dir.path().join(name);
         fs_err::create_dir_all(&out)?;

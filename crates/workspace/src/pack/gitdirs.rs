@@ -5,7 +5,7 @@ use super::memory::{Memory, Pack, PackKey};
 use super::{PackError, is_below_any};
 use crate::collect::{HistoryUsed, Nested, SHALLOW_COMMITS};
 use crate::git::{
-    self, FileFacts, FileStat, Git, GitFile, GuestPlan, Module, ObjectFormat, Oid, Scratch,
+    self, FileFacts, FileStat, Git, GitFile, GuestPlan, Index, Module, ObjectFormat, Oid, Scratch,
 };
 use crate::{Collected, Found, Kind};
 use base::{Digest, Hasher, RelPath};
@@ -30,6 +30,8 @@ pub(super) struct Objects {
     pub(super) new: Vec<NewPack>,
     /// The list of commits without parents.
     pub(super) shallow: Option<Vec<u8>>,
+    /// False when a tree that the index's cache names is not there.
+    has_cached_trees: bool,
     /// Holds the new packs until they are in the image.
     _scratch: Scratch,
 }
@@ -152,7 +154,10 @@ impl Repo<'_> {
         whole.update(self.index_digest().as_bytes());
         whole.update(shallow_digest.as_bytes());
         tips.iter().for_each(|tip| whole.update(tip.as_bytes()));
-        let index_key = PackKey::Index(whole.finish());
+        let whole = whole.finish();
+        let index_key = PackKey::Index(whole);
+        // The same index, without the trees of its cache.
+        let bare_key = PackKey::Index(Digest::of(whole.as_bytes()));
 
         let last: Vec<&Pack> = memory
             .into_iter()
@@ -176,6 +181,7 @@ impl Repo<'_> {
                 }
             }));
         };
+        let mut has_cached_trees = true;
         let known = self.known(git, &scratch_dir, &chain, &tips, shallow_digest);
         if let Some(known) = &known {
             kept.extend(chain.iter().map(|pack| (*pack).clone()));
@@ -191,16 +197,30 @@ impl Repo<'_> {
                 scratch_dir.pack_history(git, &tips, &[]).map_err(fault)?,
             );
         }
-        if known.as_ref() == Some(&tips) && index.iter().any(|pack| pack.key == index_key) {
+        let is_known = |key| index.iter().any(|pack| pack.key == key);
+        let is_bare = is_known(bare_key.clone());
+        if known.as_ref() == Some(&tips) && (is_bare || is_known(index_key.clone())) {
+            has_cached_trees = !is_bare;
             kept.extend(index.into_iter().cloned());
         } else if !repository.index.entries.is_empty() {
-            let bytes = repository.index.to_bytes(repository.format);
-            add(
-                &index_key,
-                scratch_dir.pack_index(git, &tips, &bytes).map_err(fault)?,
-            );
+            let pack = |index: &Index| {
+                scratch_dir.pack_index(git, &tips, &index.to_bytes(repository.format))
+            };
+            match pack(&repository.index) {
+                Ok(files) => add(&index_key, files),
+                Err(first) => {
+                    // The cache of trees is a convenience, and may name trees that were never written.
+                    has_cached_trees = false;
+                    let bare = Index {
+                        tree_cache: None,
+                        ..repository.index.clone()
+                    };
+                    add(&bare_key, pack(&bare).map_err(|_| fault(first))?);
+                }
+            }
         }
         Ok(Objects {
+            has_cached_trees,
             kept,
             new,
             shallow,
@@ -246,6 +266,7 @@ impl Repo<'_> {
     pub(super) fn index<'a>(
         &self,
         collected: &Collected,
+        objects: &Objects,
         facts: &dyn Fn(&RelPath) -> Option<FileFacts<'a>>,
     ) -> (Vec<u8>, i64) {
         let full = |path: &[u8]| self.full_path(path);
@@ -260,6 +281,7 @@ impl Repo<'_> {
         };
         git::index(
             &self.nested.repository,
+            objects.has_cached_trees,
             &|path| facts(&full(path)?),
             &left_out,
         )

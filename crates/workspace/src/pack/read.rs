@@ -238,12 +238,23 @@ fn stamp(stat: &Stat) -> (i64, i64, u64, i64, u64) {
 /// True when any later change of the file must give it a later change time.
 fn is_settled(stat: &Stat) -> bool {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
-    let nanoseconds = |seconds: i64, rest: i128| i128::from(seconds) * 1_000_000_000 + rest;
-    let changed = nanoseconds(stat.st_ctime, i128::from(stat.st_ctime_nsec));
-    let step = if stat.st_ctime_nsec == 0 {
+    let ctime = (
+        stat.st_ctime,
+        i64::try_from(stat.st_ctime_nsec).unwrap_or(0),
+    );
+    is_before_tick(ctime, (now.tv_sec, now.tv_nsec))
+}
+
+/// True when a change at `now` can't bear the time `changed`. Both are seconds and nanoseconds.
+fn is_before_tick(changed: (i64, i64), now: (i64, i64)) -> bool {
+    let nanoseconds = |time: (i64, i64)| i128::from(time.0) * 1_000_000_000 + i128::from(time.1);
+    let step = if changed.1 == 0 {
         COARSE_NANOSECONDS
     } else {
         TICK_NANOSECONDS
     };
-    nanoseconds(now.tv_sec, i128::from(now.tv_nsec)) - changed > step
+    nanoseconds(now) - nanoseconds(changed) > step
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,4 +1,3 @@
-mod bench;
 mod cache;
 mod faults;
 mod files;

@@ -437,8 +437,9 @@ impl Task<'_> {
             let join = |below: &str| {
                 join(below).map_err(|source| PackError::git(dir, &repo.nested.dir, source.into()))
             };
-            let (index, seconds) =
-                repo.index(self.collected, &|path| self.facts(packed, wanted, path));
+            let (index, seconds) = repo.index(self.collected, objects, &|path| {
+                self.facts(packed, wanted, path)
+            });
             let mtime = (seconds, 0);
             let dirs = [
                 "refs",
