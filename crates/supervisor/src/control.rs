@@ -20,7 +20,7 @@ pub enum Command {
     },
     /// Runs one more command in the machine. Answers as for `Run`, without `Saved`.
     Exec(Exec),
-    /// A `List`, `Read` or `Write` for the guest (for `cp`). Messages are passed on as [`Note::Reply`], data
+    /// A `List`, `Read` or `Write` for the guest (for `cp`), or a `Spin`. Messages are passed on as [`Note::Reply`], data
     /// and ends as they are.
     Files(Request),
     /// Waits for the end of the sandbox's own command. Answer: [`Note::Exited`], then close.

@@ -37,6 +37,8 @@ const QUIET: Duration = Duration::from_mins(1);
 /// What came of a job.
 #[derive(Debug)]
 pub(crate) enum Outcome {
+    /// A job has begun.
+    Began,
     /// A pass is complete; contents are on disk.
     Changes(ChangeSet, Counts),
     /// Commits are on disk.
@@ -63,6 +65,8 @@ struct Job {
     started: Duration,
     heard: Duration,
     with_commits: bool,
+    /// The upper layer holds something of `.git`: without that no commit can have been made.
+    git_touched: bool,
     step: Step,
 }
 
@@ -156,11 +160,15 @@ impl Saver {
                     started: now,
                     heard: now,
                     with_commits,
+                    git_touched: false,
                     step: Step::Pass(Box::new(pass), None),
                 });
-                self.advance(now, mux)
+                let mut outcomes = vec![Outcome::Began];
+                outcomes.extend(self.advance(now, mux));
+                outcomes
             }
             Err(error) => vec![
+                Outcome::Began,
                 Outcome::Notice(format!("Changes could not be kept: {error}")),
                 Outcome::Finished(false),
             ],
@@ -189,7 +197,10 @@ impl Saver {
                 Event::Message { id, payload, cost } => {
                     mux.consume(id, cost);
                     match decode::<Reply>(&payload) {
-                        Ok(reply) => pass.message(reply).map_err(|error| with_causes(&error)),
+                        Ok(reply) => {
+                            job.git_touched |= names_git(&reply);
+                            pass.message(reply).map_err(|error| with_causes(&error))
+                        }
                         Err(error) => Err(error.to_string()),
                     }
                 }
@@ -310,6 +321,7 @@ impl Saver {
         let Some(Job {
             started,
             with_commits,
+            git_touched,
             step: Step::Pass(pass, _),
             ..
         }) = self.job.take()
@@ -322,7 +334,7 @@ impl Saver {
                 let mut outcomes = vec![Outcome::Changes(changes, counts)];
                 let took = now.saturating_sub(started);
                 self.next(now, took);
-                if with_commits {
+                if with_commits && git_touched {
                     outcomes.extend(self.begin_commits(now, mux, started));
                 } else {
                     outcomes.push(Outcome::Finished(true));
@@ -347,6 +359,7 @@ impl Saver {
                     started,
                     heard: now,
                     with_commits: true,
+                    git_touched: true,
                     step: Step::Commits {
                         retrieval: Box::new(retrieval),
                         stream,
@@ -428,6 +441,15 @@ impl Saver {
             let pause = (took * SHARE).clamp(least, LONGEST_PAUSE.max(took));
             self.due = Some(now + pause);
         }
+    }
+}
+
+/// An entry that may be the workspace's git directory. One further down is taken for it, too, which costs a look
+/// by git and nothing else.
+fn names_git(reply: &Reply) -> bool {
+    match reply {
+        Reply::Entries { entries, .. } => entries.iter().any(|entry| entry.name == b".git"),
+        _ => false,
     }
 }
 

@@ -102,6 +102,8 @@ pub(crate) struct Supervisor<'a> {
     saved: Option<Duration>,
     write_failed: bool,
     notices: Vec<String>,
+    /// As `notices`, of the last pass alone: the next one may do better.
+    pass_notices: Vec<String>,
     buffer: Vec<u8>,
     failure: Option<RunError>,
 }
@@ -261,6 +263,7 @@ impl<'a> Supervisor<'a> {
             saved: None,
             write_failed: false,
             notices: Vec::new(),
+            pass_notices: Vec::new(),
             buffer: Vec::new(),
             failure: None,
         };
@@ -340,8 +343,12 @@ impl<'a> Supervisor<'a> {
                 Err(found) => return Err(error(found.into())),
             }
         }
+        let half_made = path.with_extension("new");
         let file = if spec.keep {
-            open(OFlags::CREATE | OFlags::EXCL)
+            // Under its name only when it is whole: a half-made disk must not be taken for a kept one by the
+            // next start.
+            let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::CREATE | OFlags::TRUNC;
+            rustix::fs::open(&half_made, flags, Mode::from_raw_mode(0o600))
         } else {
             let dir = self.store.sandbox_dir(&self.name);
             let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::TMPFILE;
@@ -356,10 +363,11 @@ impl<'a> Supervisor<'a> {
             })
         };
         let file = File::from(file.map_err(|found| error(found.into()))?);
-        if let Err(found) = self.launcher.format_scratch(&self.record.spec, &file) {
-            // A half-made disk must not be taken for a kept one by the next start.
-            fs_err::remove_file(&path).ok();
-            return Err(found.to_string());
+        let keep = spec.keep;
+        let formatted = self.launcher.format_scratch(&self.record.spec, &file);
+        formatted.map_err(|found| found.to_string())?;
+        if keep {
+            fs_err::rename(&half_made, &path).map_err(error)?;
         }
         Ok(file)
     }

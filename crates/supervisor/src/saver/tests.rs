@@ -1,7 +1,7 @@
 use super::{Outcome, Saver};
 use crate::given::Given;
 use std::time::Duration;
-use wire::message::{Reply, Request, decode, encode};
+use wire::message::{FileKind, ListEntry, Reply, Request, Stat, decode, encode};
 use wire::{Event, Mux, Side, StreamId};
 
 /// A saver and both ends of its wire, without anything between.
@@ -53,9 +53,18 @@ impl Bed {
 
     /// Answers a listing with nothing, at `now`.
     fn answer(&mut self, now: Duration, id: StreamId) -> Vec<Outcome> {
+        self.answer_with(now, id, Vec::new())
+    }
+
+    fn answer_with(
+        &mut self,
+        now: Duration,
+        id: StreamId,
+        entries: Vec<ListEntry>,
+    ) -> Vec<Outcome> {
         let reply = Reply::Entries {
             index: 0,
-            entries: Vec::new(),
+            entries,
             last: true,
         };
         self.guest.send_message(id, &encode(&reply)).unwrap();
@@ -71,6 +80,22 @@ impl Bed {
 
 fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
+}
+
+fn git_directory() -> ListEntry {
+    ListEntry {
+        name: b".git".to_vec(),
+        stat: Stat {
+            kind: FileKind::Dir,
+            mode: 0o755,
+            size: 4096,
+            ino: 2,
+            nlink: 3,
+            mtime_ns: 0,
+            ctime_ns: 0,
+        },
+        target: Vec::new(),
+    }
 }
 
 fn finished(outcomes: &[Outcome]) -> Option<bool> {
@@ -158,9 +183,13 @@ fn a_guest_without_a_word_is_not_waited_for() {
 #[test]
 fn commits_are_a_bonus() {
     let mut bed = Bed::new();
+    // Without a trace of git there is nothing to ask it for.
     bed.saver.begin(ms(0), &mut bed.host, true);
     let (id, _) = bed.asked().unwrap();
-    let outcomes = bed.answer(ms(10), id);
+    assert_eq!(finished(&bed.answer(ms(10), id)), Some(true));
+    bed.saver.begin(ms(0), &mut bed.host, true);
+    let (id, _) = bed.asked().unwrap();
+    let outcomes = bed.answer_with(ms(10), id, vec![git_directory()]);
     assert!(
         matches!(outcomes[..], [Outcome::Changes(..)]),
         "{outcomes:?}"

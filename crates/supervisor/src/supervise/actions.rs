@@ -53,6 +53,11 @@ impl Supervisor<'_> {
             Action::Checkpoint => self.take_checkpoint(),
             Action::EndSessions { grace_ms } => {
                 self.saver.rest();
+                if let Some(machine) = &mut self.machine {
+                    // While it ends its sessions the guest refuses everything else, and a pass would take that
+                    // for files that can't be read.
+                    self.saver.abort(&mut machine.guest.mux);
+                }
                 let request = Request::EndSessions { grace_ms };
                 if self.open_in_guest(&request, Use::EndSessions).is_none() {
                     self.step(LifeEvent::SessionsEnded);
@@ -112,7 +117,8 @@ impl Supervisor<'_> {
                 Outcome::Commits(commits) => {
                     self.update_head(|head| head.commits = commits);
                 }
-                Outcome::Notice(sentence) => self.notice(sentence),
+                Outcome::Began => self.pass_notices.clear(),
+                Outcome::Notice(sentence) => self.pass_notices.push(sentence),
                 Outcome::Finished(complete) => {
                     let complete = complete && !self.write_failed;
                     self.tell_checkpoint(complete);
@@ -153,7 +159,7 @@ impl Supervisor<'_> {
 
     /// Changes the result's head, and takes the sentences so far along.
     fn update_head(&mut self, change: impl FnOnce(&mut ResultHead)) -> bool {
-        let notices = self.notices.clone();
+        let notices = [&self.notices[..], &self.pass_notices[..]].concat();
         let updated = self.store.update_result(&self.name, |head| {
             change(head);
             head.limits = notices;
@@ -173,10 +179,10 @@ impl Supervisor<'_> {
             Note::Saved
         } else {
             Note::Failed {
-                message: self.notices.last().map_or_else(
-                    || "The checkpoint failed".to_owned(),
-                    |why| format!("The checkpoint failed: {why}"),
-                ),
+                message: match self.pass_notices.last().or(self.notices.last()) {
+                    Some(why) => format!("The checkpoint failed: {why}"),
+                    None => "The checkpoint failed".to_owned(),
+                },
                 hint: None,
             }
         };

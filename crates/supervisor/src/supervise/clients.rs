@@ -213,7 +213,10 @@ impl Supervisor<'_> {
                 self.ask_guest(Role::Exec, client, stream, request);
             }
             Command::Files(
-                request @ (Request::List { .. } | Request::Read { .. } | Request::Write { .. }),
+                request @ (Request::List { .. }
+                | Request::Read { .. }
+                | Request::Write { .. }
+                | Request::Spin { .. }),
             ) => {
                 self.ask_guest(Role::Files, client, stream, encode(&request));
             }

@@ -357,7 +357,13 @@ impl Honest {
             .iter()
             .map(|(name, bytes)| ListEntry {
                 name: name.as_bytes().to_vec(),
-                stat: stat_of(bytes),
+                stat: match name.as_str() {
+                    ".git" => Stat {
+                        kind: FileKind::Dir,
+                        ..stat_of(bytes)
+                    },
+                    _ => stat_of(bytes),
+                },
                 target: Vec::new(),
             })
             .collect()
