@@ -1,10 +1,13 @@
 //! From a wish to a running sandbox: find what it needs, collect and pack the workspace, write the record, start
 //! the supervisor, carry the session, tell how it ended.
 
+mod boot;
 mod ingredients;
 mod pack;
+mod replay;
 pub(crate) mod wish;
 
+pub(crate) use boot::boot;
 pub(crate) use pack::some as pack_some;
 
 use crate::context::Context;
@@ -66,8 +69,10 @@ pub(crate) fn run(context: &Context, wish: Wish) -> Result<u8> {
     })?;
     drop(hold);
     let name = created.record.spec.name.clone();
-    packed.seed_result(&store, &name)?;
     let mut connection = supervise(context, &name, created.lock)?;
+    if let Some(from) = wish.from.as_ref().filter(|_| !wish.clean) {
+        replay::replay(context, &store, from, &mut connection)?;
+    }
     let stdin = !wish.detach && session::has_stdin();
     let exec = Exec {
         argv: wish.argv.clone(),
@@ -125,7 +130,12 @@ fn finish(
 }
 
 /// Waits until the command of a detached sandbox has started.
-fn detach(context: &Context, connection: &mut Connection, command: &Command, name: &Name) -> Result<u8> {
+fn detach(
+    context: &Context,
+    connection: &mut Connection,
+    command: &Command,
+    name: &Name,
+) -> Result<u8> {
     let stream = connection.open(command)?;
     let mut progress = Progress::new(context.ui);
     loop {
@@ -138,7 +148,9 @@ fn detach(context: &Context, connection: &mut Connection, command: &Command, nam
                 return Ok(session::exit_code(&end));
             }
             Some(Note::Failed { message, hint }) => {
-                return Err(hint.into_iter().fold(CommandError::new(message), CommandError::hint));
+                return Err(hint
+                    .into_iter()
+                    .fold(CommandError::new(message), CommandError::hint));
             }
             Some(_) => {}
         }

@@ -31,7 +31,8 @@ pub enum Request {
         /// At most [`MAX_BATCH`] paths.
         paths: Vec<Vec<u8>>,
     },
-    /// Writes one file, link or directory, owned by the workspace's user. Takes a file's bytes on channel 0 up
+    /// Writes one file, link or directory, owned by the workspace's user; or removes what is there (an empty
+    /// directory at most), when the kind is [`FileKind::Whiteout`]. Takes a file's bytes on channel 0 up
     /// to its end. Answer: [`Reply::Done`] or [`Reply::Failed`].
     Write {
         /// Where the path starts.

@@ -6,7 +6,7 @@ use crate::context::Context;
 use crate::error::{CommandError, Result};
 use crate::pick;
 use crate::ui::{Progress, Ui};
-use base::{Name, RelPath};
+use base::RelPath;
 use std::path::Path;
 use store::Store;
 use workspace::{
@@ -20,13 +20,6 @@ pub(crate) struct Packed {
     pub(crate) cwd: RelPath,
 }
 
-impl Packed {
-    /// Puts the changes that a machine starts from into its result.
-    pub(crate) fn seed_result(&self, _store: &Store, _name: &Name) -> Result {
-        Ok(())
-    }
-}
-
 pub(crate) fn pack(context: &Context, store: &Store, wish: &Wish) -> Result<Packed> {
     if let Some(from) = &wish.from {
         let head = pick::named(store, from)?;
@@ -36,8 +29,8 @@ pub(crate) fn pack(context: &Context, store: &Store, wish: &Wish) -> Result<Pack
     }
     let mut progress = Progress::new(context.ui);
     progress.at("looking at the workspace", 0, 0, false);
-    let collected = workspace::collect(&collect_options(context, &wish.workspace)?)
-        .map_err(with_next_step)?;
+    let collected =
+        workspace::collect(&collect_options(context, &wish.workspace)?).map_err(with_next_step)?;
     warn(context.ui, &collected);
     let options = PackOptions {
         baselines: store.baselines_dir(),
@@ -101,10 +94,14 @@ fn with_next_step(error: CollectError) -> CommandError {
             Some("if it is meant: `--allow-unusual`; a part of it: `--only PATH`, or `-C DIR`")
         }
         CollectError::Unreadable { .. } => Some("`--skip-unreadable` leaves them out"),
-        CollectError::TooLarge { .. } | CollectError::TooMuch { .. } | CollectError::TooMany { .. } => {
+        CollectError::TooLarge { .. }
+        | CollectError::TooMuch { .. }
+        | CollectError::TooMany { .. } => {
             Some("`--exclude GLOB` leaves files out, `--only PATH` takes a part of the workspace")
         }
-        CollectError::Git(_) => Some("`--history none` takes the files without their git directory"),
+        CollectError::Git(_) => {
+            Some("`--history none` takes the files without their git directory")
+        }
         _ => None,
     };
     hint.into_iter().fold(error.into(), CommandError::hint)

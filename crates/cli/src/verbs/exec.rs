@@ -38,10 +38,7 @@ pub(crate) struct ExecArgs {
     #[arg(short, long, hide = true)]
     interactive: bool,
     /// The command, and everything after it (default: a shell)
-    #[arg(
-        value_name = "COMMAND",
-        trailing_var_arg = true
-    )]
+    #[arg(value_name = "COMMAND", trailing_var_arg = true)]
     command: Vec<OsString>,
 }
 

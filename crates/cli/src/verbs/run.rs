@@ -78,10 +78,7 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "MOUNT", hide = true)]
     pub(crate) mount: Vec<String>,
     /// The command, and everything after it
-    #[arg(
-        value_name = "COMMAND",
-        trailing_var_arg = true
-    )]
+    #[arg(value_name = "COMMAND", trailing_var_arg = true)]
     pub(crate) command: Vec<OsString>,
 }
 

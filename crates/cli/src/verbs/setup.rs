@@ -1,8 +1,11 @@
 use crate::context::Context;
 use crate::error::{CommandError, Result};
 use crate::setup::{self, Given};
+use crate::{pick, start};
 use clap::Args;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use store::Store;
 
 /// Install and build what a machine needs
 ///
@@ -13,6 +16,9 @@ pub(crate) struct SetupArgs {
     /// Without asking
     #[arg(short = 'y', long)]
     yes: bool,
+    /// Don't boot a machine at the end to see that it works
+    #[arg(long)]
+    no_test_boot: bool,
     /// Use this kernel (a vmlinuz)
     #[arg(long, value_name = "FILE")]
     kernel: Option<PathBuf>,
@@ -36,8 +42,52 @@ pub(crate) fn run(context: &Context, args: &SetupArgs) -> Result<u8> {
         .map_err(|error| CommandError::from(error).hint("`efimera doctor` looks closer"))?;
     let verdict = crate::accel::measure(context);
     context.ui.say(format!("{}.", verdict.describe()));
+    if !args.no_test_boot {
+        let took = test_boot(context)?;
+        context.ui.say(format!(
+            "A machine booted as a test: ready after {:.1} s.",
+            took.as_secs_f64()
+        ));
+        if let Some(factor) = crate::accel::factor(context).filter(|_| !verdict.is_usable()) {
+            context.ui.say(format!(
+                "Emulation computes about {factor} times slower than this computer."
+            ));
+        }
+    }
     context
         .ui
         .say("Ready: `efimera run COMMAND` in any repository.");
     Ok(0)
+}
+
+/// Rounds of arithmetic that show the emulator's factor: some 50 ms here, about a second emulated.
+const ROUNDS: u64 = 20_000_000;
+
+/// Boots a machine on an empty workspace, measures the emulator in it, and lets it go. What is set up is proved by
+/// this, and by nothing less.
+fn test_boot(context: &Context) -> Result<Duration> {
+    let store = pick::store(context)?;
+    // Outside of any repository, which the home directory may be one of.
+    let workspace = PathBuf::from(format!("/var/tmp/efimera-test-boot-{}", std::process::id()));
+    fs_err::create_dir(&workspace)?;
+    let tested = boot_and_measure(context, &store, &workspace);
+    fs_err::remove_dir(&workspace)?;
+    tested
+}
+
+fn boot_and_measure(context: &Context, store: &Store, workspace: &Path) -> Result<Duration> {
+    let begun = Instant::now();
+    let mut booted = start::boot(context, store, workspace)?;
+    let took = begun.elapsed();
+    let here = Instant::now();
+    let value = wire::spin(ROUNDS);
+    let here = here.elapsed().as_nanos().max(1);
+    if let Some((nanos, there)) = booted.spin(ROUNDS)?
+        && there == value
+    {
+        let factor = u64::try_from(u128::from(nanos).div_ceil(here)).unwrap_or(u64::MAX);
+        crate::accel::keep_factor(context, factor.max(1));
+    }
+    booted.end(store)?;
+    Ok(took)
 }

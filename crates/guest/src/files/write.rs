@@ -114,9 +114,15 @@ impl Write {
                 placed.context(doing)?;
                 State::Settled(Ok(()))
             }
-            FileKind::Whiteout | FileKind::Other => {
-                return Err(Fault::new(doing(), Errno::INVAL));
+            FileKind::Whiteout => {
+                let removed = match rustix::fs::unlinkat(&parent, name, AtFlags::empty()) {
+                    Err(Errno::ISDIR) => rustix::fs::unlinkat(&parent, name, AtFlags::REMOVEDIR),
+                    other => other,
+                };
+                removed.context(doing)?;
+                State::Settled(Ok(()))
             }
+            FileKind::Other => return Err(Fault::new(doing(), Errno::INVAL)),
         };
         Ok(Self {
             path: path.to_vec(),

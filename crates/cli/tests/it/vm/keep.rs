@@ -177,3 +177,101 @@ fn a_host_that_moved_on_is_a_conflict_and_nothing_is_applied() {
         "all or nothing"
     );
 }
+
+#[test]
+fn files_are_copied_in_and_out_of_machines_and_results() {
+    let env = env();
+    let root = env.repository("shop");
+    let work = env.work();
+    fs::create_dir_all(work.join("in/deep")).unwrap();
+    fs::write(work.join("in/deep/file"), vec![7; 300_000]).unwrap();
+    std::os::unix::fs::symlink("deep/file", work.join("in/link")).unwrap();
+    env.efimera(
+        &root,
+        &[
+            "run",
+            "--keep",
+            "--name",
+            "box",
+            "--",
+            "sh",
+            "-c",
+            "echo made > made; ln -s /etc/passwd leak",
+        ],
+    )
+    .ok();
+    env.efimera(&work, &["cp", "in", "box:/opt"]).ok();
+    let seen = env
+        .efimera(
+            &root,
+            &[
+                "exec",
+                "box",
+                "sh",
+                "-c",
+                "wc -c < /opt/in/deep/file; readlink /opt/in/link",
+            ],
+        )
+        .ok();
+    assert_eq!(seen, "300000\ndeep/file\n");
+    env.efimera(&work, &["cp", "box:/opt/in", "back"]).ok();
+    assert_eq!(
+        crate::tree::list(&work.join("back"), true),
+        crate::tree::list(&work.join("in"), true)
+    );
+    let ran = env.efimera(&work, &["cp", "box:nothing", "."]);
+    assert_eq!(ran.code, 1);
+    assert!(ran.stderr.contains("nothing"), "{}", ran.stderr);
+    env.efimera(&root, &["rm", "--force", "box"]).ok();
+    env.efimera(&work, &["cp", "box:src", "source"]).ok();
+    assert_eq!(
+        fs::read_to_string(work.join("source/paint.py")).unwrap(),
+        "colour = 'red'\n"
+    );
+    env.efimera(&work, &["cp", "box:made", "."]).ok();
+    assert_eq!(fs::read_to_string(work.join("made")).unwrap(), "made\n");
+    let ran = env.efimera(&root, &["cp", "box:made", ".git/hooks/post-commit"]);
+    assert_eq!(
+        ran.code, 1,
+        "nothing from a machine goes into a git directory"
+    );
+}
+
+#[test]
+fn a_result_is_gone_on_with_and_rerun() {
+    let env = env();
+    let root = env.repository("shop");
+    let script = "echo more >> src/paint.py; rm src/brush.py; mkdir -p new && echo x > new/file; chmod 755 .gitignore; rm latest && mkdir latest && echo y > latest/z";
+    env.efimera(&root, &["run", "--name", "first", "--", "sh", "-c", script])
+        .ok();
+    let ran = env.efimera(&root, &["run", "--from", "first", "--name", "second", "--", "sh", "-c", "cat src/paint.py latest/z; test ! -e src/brush.py && test -x .gitignore && echo again >> new/file"]);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    assert_eq!(ran.stdout, "colour = 'red'\nmore\ny\n");
+    let names = |name: &str| env.efimera(&root, &["diff", name, "--name-only"]).ok();
+    assert_eq!(
+        names("second"),
+        names("first"),
+        "against the original baseline"
+    );
+    let clean = env.efimera(
+        &root,
+        &[
+            "run",
+            "-q",
+            "--from",
+            "first",
+            "--clean",
+            "--name",
+            "third",
+            "--",
+            "cat",
+            "src/brush.py",
+        ],
+    );
+    assert_eq!(clean.ok(), "width = 3\n");
+    env.efimera(&root, &["apply", "second"]).ok();
+    assert_eq!(
+        fs::read_to_string(root.join("new/file")).unwrap(),
+        "x\nagain\n"
+    );
+}

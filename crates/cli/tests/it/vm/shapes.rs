@@ -7,7 +7,11 @@ use testkit::Env;
 
 /// Runs in `root` (at `below`): `git status` must be the host's, a commit must work, an edit must land.
 fn check(env: &Env, root: &Path, below: &str) {
-    let place = root.join(below);
+    let place = if below.is_empty() {
+        root.to_owned()
+    } else {
+        root.join(below)
+    };
     let host = env.git(&place, &["status", "--porcelain=v2", "--branch"]);
     let host: Vec<&str> = host
         .lines()

@@ -1,0 +1,136 @@
+//! A machine for efimera's own use, with nothing to do: the test boot of `setup`.
+
+use super::wish::{MachineWish, Wish, WorkspaceWish};
+use super::{create, guest_user, ingredients, key, pack, supervise};
+use crate::context::Context;
+use crate::error::{CommandError, Result};
+use crate::ui::Progress;
+use base::{Name, RelPath, Size};
+use std::path::Path;
+use store::{Spec, Store};
+use supervisor::client::{Connection, Item};
+use supervisor::control::{Command, Note};
+use wire::message::{Reply, Request, RunAs, decode};
+
+/// A machine that is set up and waits.
+#[derive(Debug)]
+pub(crate) struct Booted {
+    name: Name,
+    connection: Connection,
+}
+
+/// Boots one on the directory `workspace`, and waits until it is ready.
+pub(crate) fn boot(context: &Context, store: &Store, workspace: &Path) -> Result<Booted> {
+    let wish = idle_wish(workspace);
+    let ingredients = ingredients::find(context, &wish.machine, true)?;
+    let hold = store.hold_baselines()?;
+    let packed = pack::pack(context, store, &wish)?;
+    let created = create(store, &wish, |name| Spec {
+        name,
+        created: jiff::Timestamp::now().as_second(),
+        workspace: packed.baseline.root.clone(),
+        cwd: RelPath::root(),
+        command: Vec::new(),
+        variables: Vec::new(),
+        baseline: key(&packed.baseline),
+        from: None,
+        image: ingredients.image,
+        kernel: ingredients.kernel.clone(),
+        cpus: ingredients.cpus,
+        memory: wish.machine.memory,
+        disk: wish.machine.disk,
+        accel: ingredients.accel.as_str().to_owned(),
+        keep: false,
+        tty: false,
+        detached: false,
+        linger: 0,
+        timeout: 0,
+        artifacts: Vec::new(),
+        user: guest_user(context),
+    })?;
+    drop(hold);
+    let name = created.record.spec.name.clone();
+    let mut connection = supervise(context, &name, created.lock)?;
+    let mut progress = Progress::new(context.ui);
+    progress.at("booting a machine as a test", 0, 0, false);
+    match connection.ask(&Command::Ready, None)? {
+        Note::Failed { message, hint } => Err(hint
+            .into_iter()
+            .fold(CommandError::new(message), CommandError::hint)),
+        _ => Ok(Booted { name, connection }),
+    }
+}
+
+impl Booted {
+    /// Nanoseconds and result of [`wire::spin`] in the machine; `None` when it won't say.
+    pub(crate) fn spin(&mut self, rounds: u64) -> Result<Option<(u64, u64)>> {
+        let stream = self
+            .connection
+            .open(&Command::Files(Request::Spin { rounds }))?;
+        loop {
+            match self.connection.next(stream, None)? {
+                Item::Note(Note::Reply(bytes)) => {
+                    if let Ok(Reply::Spun { nanos, value }) = decode(&bytes) {
+                        return Ok(Some((nanos, value)));
+                    }
+                }
+                Item::Closed => return Ok(None),
+                Item::Note(_) | Item::Data { .. } | Item::Finished(_) => {}
+            }
+        }
+    }
+
+    /// Has it go, result and all.
+    pub(crate) fn end(mut self, store: &Store) -> Result {
+        let stop = Command::Stop {
+            grace_ms: 0,
+            remove: true,
+        };
+        if let Note::Failed { message, .. } = self.connection.ask(&stop, None)? {
+            return Err(CommandError::new(message));
+        }
+        drop(self.connection);
+        // The lock is let go of as the last thing; whoever takes it has seen the supervisor's end.
+        drop(store.lock(&self.name));
+        match store.discard(&self.name) {
+            Ok(()) | Err(store::StoreError::NoResult(_) | store::StoreError::Running(_)) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+fn idle_wish(workspace: &Path) -> Wish {
+    Wish {
+        argv: Vec::new(),
+        env: Vec::new(),
+        workdir: None,
+        user: RunAs::User,
+        tty: false,
+        detach: false,
+        keep: false,
+        name: None,
+        from: None,
+        clean: false,
+        timeout: 0,
+        linger: 0,
+        json: false,
+        yes: true,
+        artifacts: Vec::new(),
+        machine: MachineWish {
+            cpus: None,
+            memory: Size::gib(1),
+            disk: Size::gib(1),
+            accel: "auto".to_owned(),
+            image: None,
+        },
+        workspace: WorkspaceWish {
+            directory: workspace.to_owned(),
+            include: Vec::new(),
+            exclude: Vec::new(),
+            only: None,
+            history: "none".to_owned(),
+            skip_unreadable: false,
+            allow_unusual: true,
+        },
+    }
+}
