@@ -69,6 +69,20 @@ pub enum FetchError {
     Store(#[from] StoreError),
 }
 
+impl FetchError {
+    /// True when this host just doesn't have such a kernel, so that another one may be looked for.
+    pub(crate) fn is_absence(&self) -> bool {
+        matches!(
+            self,
+            Self::NoPackage(_)
+                | Self::NoApt
+                | Self::NotReadable { .. }
+                | Self::Sources(SourcesError::None { .. } | SourcesError::NoCodename)
+                | Self::Modules(ModulesError::Missing { .. })
+        )
+    }
+}
+
 /// How a kernel package is fetched.
 #[derive(Debug, Clone)]
 pub struct AptOptions {

@@ -356,14 +356,19 @@ fn change_host(
         let commands = item.commands.iter().map(|words| typed(words)).collect();
         return Err(SetupError::NeedsRoot { commands });
     }
-    for words in &item.commands {
+    for (number, words) in item.commands.iter().enumerate() {
         progress.step(Step::begin(&item.what));
         let mut command = if sudo {
             as_root(words, &options.environment)
         } else {
             direct(words, &options.environment)
         };
-        child::output(&mut command)?;
+        let ended = child::output(&mut command);
+        // All but the last refresh what is known of packages. One foreign source that can't be reached makes that fail,
+        // and yet what is needed may be had: the last command tells.
+        if number + 1 == item.commands.len() {
+            ended?;
+        }
     }
     Ok(())
 }
@@ -409,7 +414,7 @@ fn install_kernel(
         )?;
         return Ok(());
     }
-    let mut first_error = None;
+    let mut last_error = None;
     for way in profile(host.family()).kernels {
         let installed = match way {
             KernelWay::Apt(package) => {
@@ -420,18 +425,19 @@ fn install_kernel(
                 };
                 kernel_source::install_from_apt(store, host, &apt, progress)
             }
-            KernelWay::Running => kernel_source::install_running(store, host, &options.environment),
+            KernelWay::Running => {
+                progress.step(Step::begin("Taking over the host's own kernel"));
+                kernel_source::install_running(store, host, &options.environment)
+            }
         };
         match installed {
             Ok(_) => return Ok(()),
-            // The first way is the best one: why it failed says more than why the last resort did.
-            Err(error) => _ = first_error.get_or_insert(error),
+            // The next way is for hosts that don't have this one, not for a line that is down or a disk that is full.
+            Err(error) if error.is_absence() => last_error = Some(error),
+            Err(error) => return Err(error.into()),
         }
     }
-    match first_error {
-        Some(error) => Err(error.into()),
-        None => Ok(()),
-    }
+    last_error.map_or(Ok(()), |error| Err(error.into()))
 }
 
 fn build_image(

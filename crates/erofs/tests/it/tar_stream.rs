@@ -96,6 +96,10 @@ fn a_root_file_system_comes_in_with_owners_links_and_devices() {
         null.set_device_minor(3).unwrap();
         null.set_cksum();
         tar.append(&null, [].as_slice()).unwrap();
+        let mut sudo = header(b"sudo", EntryType::Regular, 0);
+        sudo.set_mode(0o104_755);
+        sudo.set_cksum();
+        tar.append(&sudo, [].as_slice()).unwrap();
     });
     result.unwrap();
     let reader = Reader::open(&bench.image());
@@ -108,6 +112,7 @@ fn a_root_file_system_comes_in_with_owners_links_and_devices() {
     assert_eq!(reader.contents(&reader.find("bin")), b"../../usr/bin");
     assert_eq!(reader.find("null").raw, 1 << 8 | 3);
     assert_eq!(reader.root().mode, 0o040_640);
+    assert_eq!(reader.find("sudo").mode, 0o104_755);
 }
 
 #[test]

@@ -259,3 +259,44 @@ fn a_plan_adds_up() {
     );
     assert!(plan.download() > Size::mib(180) && plan.seconds() > 100);
 }
+
+fn run(commands: &[&[&str]]) -> Result<(), SetupError> {
+    let item = Item {
+        kind: ItemKind::Packages,
+        what: "Install x".into(),
+        why: "",
+        commands: commands.iter().map(|words| owned(words)).collect(),
+        needs_root: true,
+        download: Size(0),
+        seconds: 0,
+    };
+    let root = HostFacts {
+        root: true,
+        ..host(DEBIAN)
+    };
+    change_host(&item, &root, &options(), &mut crate::progress::Silent)
+}
+
+#[test]
+fn the_last_command_decides() {
+    run(&[&["false"], &["true"]]).unwrap();
+    let error = run(&[&["true"], &["sh", "-c", "echo why >&2; exit 4"]]).unwrap_err();
+    let source = std::error::Error::source(&error).unwrap().to_string();
+    assert!(
+        source.ends_with("ended with exit status: 4; it said:\n  why"),
+        "{source}"
+    );
+}
+
+#[test]
+fn the_next_kernel_is_tried_only_where_this_one_is_absent() {
+    use crate::modules::ModulesError;
+    let missing = ModulesError::Missing {
+        name: "erofs".into(),
+        by: None,
+    };
+    assert!(FetchError::NoPackage("x".into()).is_absence());
+    assert!(FetchError::Modules(missing).is_absence());
+    assert!(!FetchError::Io(io::Error::other("full")).is_absence());
+    assert!(!FetchError::Unpack(io::Error::other("cut")).is_absence());
+}
