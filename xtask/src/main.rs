@@ -18,7 +18,6 @@ cargo xtask man DIR write the man pages
 ";
 
 #[expect(
-    clippy::disallowed_methods,
     clippy::print_stderr,
     reason = "a command for developers, not the product"
 )]

@@ -26,10 +26,12 @@ pub(crate) fn run(words: &[&str]) -> Result<()> {
         return cargo(&["test", "--workspace", "--locked", "--", "--skip", "vm::"]);
     }
     set_up(&efimera, &data)?;
-    shell::run(Command::new(env!("CARGO"))
-        .args(["test", "--workspace", "--locked", "--no-fail-fast"])
-        .current_dir(root())
-        .env("EFIMERA_TEST_DATA", &data))?;
+    shell::run(
+        Command::new(env!("CARGO"))
+            .args(["test", "--workspace", "--locked", "--no-fail-fast"])
+            .current_dir(root())
+            .env("EFIMERA_TEST_DATA", &data),
+    )?;
     if is_root() {
         as_ordinary_user()?;
     }
@@ -39,9 +41,11 @@ pub(crate) fn run(words: &[&str]) -> Result<()> {
 /// The machine tests once more, as an account without any privilege.
 fn as_ordinary_user() -> Result<()> {
     make_account()?;
-    shell::run(Command::new("runuser")
-        .args(["--user", ACCOUNT, "--"])
-        .args(["env", "-C", "/tmp"])
-        .arg(format!("EFIMERA_TEST_DATA={}", data_dir().display()))
-        .arg(target_dir().join("debug/efimera-vm-tests")))
+    shell::run(
+        Command::new("runuser")
+            .args(["--user", ACCOUNT, "--"])
+            .args(["env", "-C", "/tmp"])
+            .arg(format!("EFIMERA_TEST_DATA={}", data_dir().display()))
+            .arg(target_dir().join("debug/efimera-vm-tests")),
+    )
 }

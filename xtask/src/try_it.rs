@@ -14,11 +14,13 @@ pub(crate) fn run() -> Result<()> {
     let shop = target_dir().join("shop");
     make_sample(&shop)?;
     let verb = |words: &[&str]| {
-        shell::run(Command::new(&efimera)
-            .args(words)
-            .current_dir(&shop)
-            .env("EFIMERA_HOME", &data)
-            .env("PAGER", "cat"))
+        shell::run(
+            Command::new(&efimera)
+                .args(words)
+                .current_dir(&shop)
+                .env("EFIMERA_HOME", &data)
+                .env("PAGER", "cat"),
+        )
     };
     verb(&[
         "run",
@@ -38,22 +40,26 @@ fn make_sample(shop: &Path) -> Result<()> {
     if shop.exists() {
         fs_remove(shop)?;
     }
-    shell::run(Command::new("cp")
-        .arg("-r")
-        .arg(root().join("examples/shop"))
-        .arg(shop))?;
+    shell::run(
+        Command::new("cp")
+            .arg("-r")
+            .arg(root().join("examples/shop"))
+            .arg(shop),
+    )?;
     let git = |words: &[&str]| {
-        shell::run(Command::new("git")
-            .args([
-                "-c",
-                "user.name=Sample",
-                "-c",
-                "user.email=sample@localhost",
-                "-c",
-                "init.defaultBranch=main",
-            ])
-            .args(words)
-            .current_dir(shop))
+        shell::run(
+            Command::new("git")
+                .args([
+                    "-c",
+                    "user.name=Sample",
+                    "-c",
+                    "user.email=sample@localhost",
+                    "-c",
+                    "init.defaultBranch=main",
+                ])
+                .args(words)
+                .current_dir(shop),
+        )
     };
     git(&["init", "--quiet"])?;
     git(&["add", "."])?;

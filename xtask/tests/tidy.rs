@@ -1,5 +1,9 @@
 //! What has to hold for the repository as a whole.
-#![allow(clippy::disallowed_methods, reason = "a test of the repository reads its files")]
+#![allow(
+    clippy::disallowed_methods,
+    clippy::unwrap_used,
+    reason = "a test of the repository reads its files"
+)]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -17,10 +21,34 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("image", &["base", "erofs", "guest-bin"]),
     ("workspace", &["base", "erofs", "wire"]),
     ("store", &["base", "workspace"]),
-    ("supervisor", &["base", "erofs", "guest-bin", "image", "jail", "machine", "store", "wire", "workspace"]),
+    (
+        "supervisor",
+        &[
+            "base",
+            "erofs",
+            "guest-bin",
+            "image",
+            "jail",
+            "machine",
+            "store",
+            "wire",
+            "workspace",
+        ],
+    ),
     (
         "cli",
-        &["base", "erofs", "guest-bin", "image", "jail", "machine", "store", "supervisor", "wire", "workspace"],
+        &[
+            "base",
+            "erofs",
+            "guest-bin",
+            "image",
+            "jail",
+            "machine",
+            "store",
+            "supervisor",
+            "wire",
+            "workspace",
+        ],
     ),
     ("testkit", &["base", "wire"]),
     ("xtask", &[]),
@@ -38,8 +66,14 @@ fn arrows_point_downwards() {
         let manifest = manifest(name);
         let ours: BTreeSet<&str> = ARROWS.iter().map(|(name, _)| *name).collect();
         let known = manifest["dependencies"].as_table().unwrap();
-        for dependency in known.keys().filter(|dependency| ours.contains(dependency.as_str())) {
-            assert!(allowed.contains(&dependency.as_str()), "`{name}` may not depend on `{dependency}`");
+        for dependency in known
+            .keys()
+            .filter(|dependency| ours.contains(dependency.as_str()))
+        {
+            assert!(
+                allowed.contains(&dependency.as_str()),
+                "`{name}` may not depend on `{dependency}`"
+            );
         }
     }
 }
@@ -55,7 +89,10 @@ fn every_crate_is_on_the_map() {
     let listed: BTreeSet<String> = ARROWS.iter().map(|(name, _)| (*name).to_owned()).collect();
     assert_eq!(found, listed, "the table of arrows lists every crate");
     for name in listed {
-        assert!(map.contains(&format!("| `{name}` |")), "ARCHITECTURE.md doesn't tell about `{name}`");
+        assert!(
+            map.contains(&format!("| `{name}` |")),
+            "ARCHITECTURE.md doesn't tell about `{name}`"
+        );
     }
 }
 
@@ -63,23 +100,39 @@ fn every_crate_is_on_the_map() {
 fn every_dependency_has_its_reason() {
     let reasons = read("docs/dependencies.md");
     let manifest: toml::Table = read("Cargo.toml").parse().unwrap();
-    for name in manifest["workspace"]["dependencies"].as_table().unwrap().keys() {
+    for name in manifest["workspace"]["dependencies"]
+        .as_table()
+        .unwrap()
+        .keys()
+    {
         if ARROWS.iter().any(|(ours, _)| ours == name) {
             continue;
         }
-        assert!(reasons.contains(&format!("| `{name}` |")), "docs/dependencies.md gives no reason for `{name}`");
+        assert!(
+            reasons.contains(&format!("| `{name}` |")),
+            "docs/dependencies.md gives no reason for `{name}`"
+        );
     }
 }
 
 #[test]
 fn the_lock_file_stays_small() {
-    let packages = read("Cargo.lock").lines().filter(|line| line.starts_with("name = ")).count();
-    assert!(packages <= MAX_PACKAGES, "{packages} packages are locked, and the ceiling is {MAX_PACKAGES}");
+    let packages = read("Cargo.lock")
+        .lines()
+        .filter(|line| line.starts_with("name = "))
+        .count();
+    assert!(
+        packages <= MAX_PACKAGES,
+        "{packages} packages are locked, and the ceiling is {MAX_PACKAGES}"
+    );
 }
 
 #[test]
 fn dependencies_come_from_the_registry() {
-    for line in read("Cargo.lock").lines().filter(|line| line.starts_with("source = ")) {
+    for line in read("Cargo.lock")
+        .lines()
+        .filter(|line| line.starts_with("source = "))
+    {
         assert!(line.starts_with("source = \"registry+"), "{line}");
     }
 }
@@ -88,7 +141,12 @@ fn dependencies_come_from_the_registry() {
 fn files_can_be_held_in_mind() {
     let long: BTreeMap<_, _> = sources()
         .into_iter()
-        .map(|path| (path.clone(), fs::read_to_string(path).unwrap().lines().count()))
+        .map(|path| {
+            (
+                path.clone(),
+                fs::read_to_string(path).unwrap().lines().count(),
+            )
+        })
         .filter(|(_, lines)| *lines > MAX_LINES)
         .collect();
     assert!(long.is_empty(), "these files ask for a split: {long:#?}");
@@ -98,29 +156,49 @@ fn files_can_be_held_in_mind() {
 fn nothing_is_left_to_do_in_the_code() {
     for path in sources() {
         let text = fs::read_to_string(&path).unwrap();
-        for word in ["TODO", "FIXME", "XXX", "todo!", "unimplemented!", "#[ignore"] {
+        for word in [
+            "TODO",
+            "FIXME",
+            "XXX",
+            "todo!",
+            "unimplemented!",
+            "#[ignore",
+        ] {
             let own = path.ends_with("tests/tidy.rs");
-            assert!(own || !text.contains(word), "`{word}` in {}", path.display());
+            assert!(
+                own || !text.contains(word),
+                "`{word}` in {}",
+                path.display()
+            );
         }
     }
 }
 
 #[test]
 fn promises_name_tests_that_exist() {
-    let code: String = sources().iter().map(|path| fs::read_to_string(path).unwrap()).collect();
+    let code: String = sources()
+        .iter()
+        .map(|path| fs::read_to_string(path).unwrap())
+        .collect();
     let promises = read("docs/promises.md");
     let mut named = 0;
     for line in promises.lines().filter(|line| line.starts_with("  - `")) {
         let test = line.trim_start_matches("  - `").split('`').next().unwrap();
         let function = test.rsplit("::").next().unwrap();
-        assert!(code.contains(&format!("fn {function}(")), "docs/promises.md names `{test}`, which is no test");
+        assert!(
+            code.contains(&format!("fn {function}(")),
+            "docs/promises.md names `{test}`, which is no test"
+        );
         named += 1;
     }
     assert!(named > 0, "docs/promises.md names no test");
 }
 
 fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .unwrap()
+        .to_owned()
 }
 
 fn read(path: &str) -> String {
@@ -128,18 +206,32 @@ fn read(path: &str) -> String {
 }
 
 fn manifest(name: &str) -> toml::Table {
-    let path = if name == "xtask" { "xtask/Cargo.toml".to_owned() } else { format!("crates/{name}/Cargo.toml") };
+    let path = if name == "xtask" {
+        "xtask/Cargo.toml".to_owned()
+    } else {
+        format!("crates/{name}/Cargo.toml")
+    };
     read(&path).parse().unwrap()
 }
 
 fn sources() -> Vec<PathBuf> {
     let mut found = Vec::new();
-    let mut dirs = vec![root().join("crates"), root().join("xtask"), root().join("fuzz/fuzz_targets")];
+    let mut dirs = vec![
+        root().join("crates"),
+        root().join("xtask"),
+        root().join("fuzz/fuzz_targets"),
+    ];
     while let Some(dir) = dirs.pop() {
-        let Ok(entries) = fs::read_dir(&dir) else { continue };
+        let Ok(entries) = fs::read_dir(&dir) else {
+            continue;
+        };
         for entry in entries {
             let path = entry.unwrap().path();
-            if path.is_dir() && path.file_name().is_none_or(|name| !name.to_string_lossy().starts_with("target")) {
+            if path.is_dir()
+                && path
+                    .file_name()
+                    .is_none_or(|name| !name.to_string_lossy().starts_with("target"))
+            {
                 dirs.push(path);
             } else if path.extension().is_some_and(|extension| extension == "rs") {
                 found.push(path);

@@ -61,11 +61,14 @@ impl Context {
                 .unwrap_or_else(|| home.join(".local/share"))
                 .join("efimera")
         });
-        let cache = own.clone().map(|own| own.join("cache")).unwrap_or_else(|| {
-            set("XDG_CACHE_HOME")
-                .unwrap_or_else(|| home.join(".cache"))
-                .join("efimera")
-        });
+        let cache = own.clone().map_or_else(
+            || {
+                set("XDG_CACHE_HOME")
+                    .unwrap_or_else(|| home.join(".cache"))
+                    .join("efimera")
+            },
+            |own| own.join("cache"),
+        );
         let run = match (&own, set("XDG_RUNTIME_DIR")) {
             (None, Some(runtime)) if runtime.is_dir() => runtime.join("efimera"),
             _ => data.join("run"),

@@ -104,7 +104,7 @@ pub(crate) fn exit_code(end: &End) -> u8 {
 pub(crate) fn tell(ui: Ui, end: &End) {
     match end {
         End::NotStarted(_, message) | End::Crashed(message) => {
-            ui.error(&CommandError::new(message))
+            ui.error(&CommandError::new(message));
         }
         End::TimedOut => ui.warn("The command was ended by `--timeout`"),
         End::Exit(_) | End::Stopped => {}

@@ -185,7 +185,8 @@ fn create(store: &Store, wish: &Wish, spec: impl Fn(Name) -> Spec) -> Result<sto
     if let Some(name) = &wish.name {
         return Ok(store.create(spec(name.clone()))?);
     }
-    let seed = jiff::Timestamp::now().as_nanosecond() as u64 ^ u64::from(std::process::id()) << 32;
+    let now = jiff::Timestamp::now().as_nanosecond();
+    let seed = u64::try_from(now).unwrap_or_default() ^ u64::from(std::process::id()) << 32;
     for attempt in 0..NAMES {
         let name =
             store.free_name((attempt..attempt + NAMES).map(|step| seed.wrapping_add(step)))?;

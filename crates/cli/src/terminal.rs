@@ -25,11 +25,7 @@ impl RawMode {
 impl Drop for RawMode {
     fn drop(&mut self) {
         // The terminal may be gone, and then there is nothing to put right.
-        drop(termios::tcsetattr(
-            io::stdin(),
-            OptionalActions::Drain,
-            &self.before,
-        ));
+        let _gone = termios::tcsetattr(io::stdin(), OptionalActions::Drain, &self.before);
     }
 }
 

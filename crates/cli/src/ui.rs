@@ -68,17 +68,9 @@ impl Ui {
         self.stdout_is_terminal
     }
 
-    pub(crate) fn stderr_is_terminal(&self) -> bool {
-        self.stderr_is_terminal
-    }
-
     /// A question can be asked: there is somebody to answer it.
     pub(crate) fn can_ask(&self) -> bool {
         self.stderr_is_terminal && io::stdin().is_terminal()
-    }
-
-    pub(crate) fn color_out(&self) -> bool {
-        self.color_out
     }
 
     pub(crate) fn paint_err(&self, tone: Tone, text: &str) -> String {

@@ -52,7 +52,7 @@ pub(crate) fn run(context: &Context, args: &CpArgs) -> Result<u8> {
             }
         }
         (Place::Here(source), Place::There(name, path)) => {
-            into_machine(&store, &name, &source, &path)?
+            into_machine(&store, &name, &source, &path)?;
         }
         (Place::Here(_), Place::Here(_)) => {
             return Err(CommandError::usage("One side has to be NAME:PATH")
@@ -224,7 +224,7 @@ fn out_of_machine(store: &Store, name: &Name, path: &[u8], target: &Path) -> Res
             }
             FileKind::Symlink => landing.symlink(&place, &entry.target)?,
             FileKind::File => {
-                read_file(&mut connection, tree, &from, &landing, &place, &entry.stat)?
+                read_file(&mut connection, tree, &from, &landing, &place, &entry.stat)?;
             }
             FileKind::Whiteout | FileKind::Other => {}
         }

@@ -20,8 +20,8 @@ pub(crate) struct WaitArgs {
 pub(crate) fn run(context: &Context, args: &WaitArgs) -> Result<u8> {
     let store = pick::store(context)?;
     if store.is_alive(&args.name)? {
-        let asked = connect(&store, &args.name)
-            .and_then(|mut connection| Ok(connection.ask(&Command::Wait, None)));
+        let asked =
+            connect(&store, &args.name).map(|mut connection| connection.ask(&Command::Wait, None));
         match asked {
             Ok(Ok(Note::Exited(end))) => {
                 session::tell(context.ui, &end);

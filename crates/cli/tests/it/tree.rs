@@ -39,7 +39,7 @@ fn walk(root: &Path, dir: &Path, git: bool, lines: &mut Vec<String>) {
 }
 
 /// The same list, made by Python in the machine, so that nothing of efimera's own is in it.
-pub(crate) const LIST_SCRIPT: &str = r#"
+pub(crate) const LIST_SCRIPT: &str = r"
 import hashlib, os, stat, sys
 lines = []
 def name(raw):
@@ -55,4 +55,4 @@ for dir, dirs, files in os.walk(b'.'):
         elif stat.S_ISDIR(st.st_mode): lines.append('dir %o %s' % (st.st_mode & 0o777, shown))
         else: lines.append('file %o %s %s' % (st.st_mode & 0o777, hashlib.sha256(open(path, 'rb').read()).hexdigest(), shown))
 print('\n'.join(sorted(lines)))
-"#;
+";

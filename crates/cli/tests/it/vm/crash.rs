@@ -129,7 +129,7 @@ fn empty(dir: &Path) -> bool {
 
 /// Looks until it holds; what is waited for has no descriptor to poll.
 fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(120);
+    let deadline = Instant::now() + Duration::from_mins(2);
     while !holds() {
         assert!(Instant::now() < deadline, "{what} did not come");
         std::thread::park_timeout(Duration::from_millis(50));

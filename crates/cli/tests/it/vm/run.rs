@@ -214,7 +214,7 @@ fn a_background_child_does_not_hold_the_machine() {
     );
     assert_eq!(ran.ok(), "started\n");
     assert!(
-        begun.elapsed() < Duration::from_secs(300),
+        begun.elapsed() < Duration::from_mins(5),
         "it ended by itself"
     );
 }

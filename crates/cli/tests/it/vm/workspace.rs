@@ -4,6 +4,7 @@ use crate::env;
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::PermissionsExt as _;
 
 #[test]
 fn odd_names_go_in_and_come_out() {
@@ -145,7 +146,6 @@ echo fine > fine";
             && !root.join("git~1").exists()
             && !root.join("pipe").exists()
     );
-    use std::os::unix::fs::PermissionsExt as _;
     assert_eq!(
         fs::metadata(root.join("suid"))
             .unwrap()
