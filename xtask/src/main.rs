@@ -1,5 +1,9 @@
 //! Automation: `cargo xtask VERB`. Everything that a person or a CI machine has to do, in Rust, so that it is
 //! the same everywhere.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "a command for developers; paths are in the errors' context"
+)]
 
 mod bench;
 mod host;

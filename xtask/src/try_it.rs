@@ -68,18 +68,10 @@ fn make_sample(shop: &Path) -> Result<()> {
     write(&shop.join("debug.log"), "ignored\n")
 }
 
-#[expect(
-    clippy::disallowed_methods,
-    reason = "a command for developers; the path is in the context"
-)]
 fn write(path: &Path, text: &str) -> Result<()> {
     std::fs::write(path, text).with_context(|| path.display().to_string())
 }
 
-#[expect(
-    clippy::disallowed_methods,
-    reason = "a command for developers; the path is in the context"
-)]
 fn fs_remove(path: &Path) -> Result<()> {
     std::fs::remove_dir_all(path).with_context(|| path.display().to_string())
 }
