@@ -241,9 +241,9 @@ impl Baseline {
 
     /// Writes the list into `self.dir`, which holds the image.
     pub(crate) fn save(&self, bytes: &[u8]) -> std::io::Result<()> {
-        let mut file = fs_err::OpenOptions::new();
         use fs_err::os::unix::fs::OpenOptionsExt as _;
-        let mut file = file
+        let mut options = fs_err::OpenOptions::new();
+        let mut file = options
             .write(true)
             .create_new(true)
             .mode(0o600)

@@ -16,7 +16,8 @@ pub use repository::GitError;
 pub(crate) use config::Config;
 pub(crate) use discover::{DotGit, Found, discover, inspect, normal};
 pub(crate) use guest::{
-    FileFacts, FileStat, GitFile, GuestPlan, Module, index, is_proven, modules, pending, plan,
+    FileFacts, FileStat, GitFile, GuestPlan, Module, Place, index, is_proven, modules, pending,
+    plan,
 };
 pub(crate) use index::Index;
 pub(crate) use oid::{BlobHasher, ObjectFormat, Oid, blob_oid};

@@ -83,8 +83,8 @@ impl IgnoreRules for Ignore {
 
 /// What the strongest of `lists` (the weakest first) that speaks of `path` says: true for "ignored". Directories
 /// above `path` are not looked at.
-pub(crate) fn verdict<'a>(
-    lists: &mut dyn DoubleEndedIterator<Item = &'a RuleList>,
+pub(crate) fn verdict(
+    lists: &mut dyn DoubleEndedIterator<Item = &RuleList>,
     path: &[u8],
     is_dir: bool,
 ) -> Option<bool> {

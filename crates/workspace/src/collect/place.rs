@@ -63,7 +63,7 @@ pub(super) fn find(options: &CollectOptions) -> Result<Place, CollectError> {
         }
         // Without history, the directory that holds the broken `.git` is as good a root as any.
         git::Found::Broken { path, .. } => {
-            place.root = path.parent().unwrap_or(&directory).to_path_buf()
+            place.root = path.parent().unwrap_or(&directory).to_path_buf();
         }
         git::Found::Repository { top, dirs } => {
             let Some(git) = &place.git else {

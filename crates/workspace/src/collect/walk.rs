@@ -103,10 +103,7 @@ pub(super) fn walk(options: &CollectOptions, place: Place) -> Result<Collected, 
         .filter(|dir| !dir.is_root())
         .collect();
     Ok(Collected {
-        root_meta: (
-            u32::from(Mode::from_raw_mode(stat.st_mode).bits()) & 0o777,
-            mtime(&stat),
-        ),
+        root_meta: (stat.st_mode & 0o777, mtime(&stat)),
         cwd,
         entries,
         left_out,
@@ -234,12 +231,9 @@ impl Walker<'_> {
         dir: &RelPath,
         scope: &Scope,
     ) -> Result<(), CollectError> {
-        let mut names = match list(fd) {
-            Ok(names) => names,
-            Err(_) => {
-                self.leave_unreadable(dir.clone());
-                return Ok(());
-            }
+        let Ok(mut names) = list(fd) else {
+            self.leave_unreadable(dir.clone());
+            return Ok(());
         };
         names.sort_unstable();
         let mut scope = scope.clone();

@@ -165,7 +165,7 @@ pub(crate) fn read_head(path: &Path) -> Option<Head> {
             .then(|| Head::Symbolic(name.to_vec()));
     }
     let hex = line
-        .split(|byte| byte.is_ascii_whitespace())
+        .split(u8::is_ascii_whitespace)
         .next()
         .unwrap_or_default();
     (matches!(hex.len(), 40 | 64) && hex.iter().all(u8::is_ascii_hexdigit))

@@ -36,6 +36,17 @@ pub(crate) struct GuestPlan {
     pub(crate) by_file: bool,
 }
 
+/// Where a repository is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Place {
+    /// Its work tree, below the workspace's root.
+    pub(crate) dir: RelPath,
+    /// The position of the one around it, which comes before it.
+    pub(crate) outer: Option<usize>,
+    /// Its name as a submodule of that one.
+    pub(crate) name: Option<Vec<u8>>,
+}
+
 /// One file of a git directory.
 #[derive(Debug)]
 pub(crate) struct GitFile {
@@ -99,12 +110,11 @@ pub(crate) fn modules(git: &Git, text: &[u8]) -> Vec<Module> {
     answer.split(|byte| *byte == 0).filter_map(pair).collect()
 }
 
-/// Chooses the places of git directories. Each of `repositories` is its directory, the position of the one around
-/// it, and its name as a submodule, if it is one; outer ones come first.
-pub(crate) fn plan(repositories: &[(RelPath, Option<usize>, Option<Vec<u8>>)]) -> Vec<GuestPlan> {
+/// Chooses the places of git directories.
+pub(crate) fn plan(repositories: &[Place]) -> Vec<GuestPlan> {
     let mut plans: Vec<GuestPlan> = Vec::new();
     let mut taken: Vec<(usize, RelPath)> = Vec::new();
-    for (dir, outer, name) in repositories {
+    for Place { dir, outer, name } in repositories {
         let module = outer.zip(name.as_ref()).and_then(|(outer, name)| {
             // A name that is no clean path, or that lies within a sibling's, is not worth trusting.
             let name = RelPath::new(name.as_slice()).ok()?;

@@ -129,10 +129,9 @@ impl Index {
             match &signature {
                 b"TREE" => tree_cache = Some(data.to_vec()),
                 b"link" => return Err(IndexFault::Split),
-                // Some entries are directories; see `sparse_dirs`.
-                b"sdir" => {}
-                // An upper-case first letter says: may be ignored.
-                [b'A'..=b'Z', ..] => {}
+                // `sdir` says that some entries are directories (see `sparse_dirs`), and an upper-case first letter
+                // that the extension may be ignored.
+                b"sdir" | [b'A'..=b'Z', ..] => {}
                 _ => {
                     return Err(IndexFault::Broken(
                         "it needs an extension that is not known",

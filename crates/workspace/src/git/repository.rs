@@ -170,13 +170,15 @@ impl Repository {
             source,
         };
         let path = self.dirs.git_dir.join("index");
-        let Some(bytes) = read_limited(&path, MAX_INDEX_BYTES).map_err(io)? else {
-            return Err(GitError::LargeIndex {
-                path: self.work_tree.clone(),
-                limit: Size(MAX_INDEX_BYTES),
-            });
-        };
-        let Some((bytes, mtime)) = bytes else {
+        let contents =
+            read_limited(&path, MAX_INDEX_BYTES).map_err(|error| match error.kind() {
+                std::io::ErrorKind::FileTooLarge => GitError::LargeIndex {
+                    path: self.work_tree.clone(),
+                    limit: Size(MAX_INDEX_BYTES),
+                },
+                _ => io(error),
+            })?;
+        let Some((bytes, mtime)) = contents else {
             return Ok(());
         };
         let broken = |reason: &str| GitError::Broken {
@@ -315,27 +317,25 @@ pub(crate) fn check_owner(
 
 /// The whole of a file, `None` when it isn't there or is no regular file.
 fn read_optional(path: &Path) -> std::io::Result<Option<Vec<u8>>> {
-    Ok(read_limited(path, MAX_PACKED_REFS)?
-        .flatten()
-        .map(|(bytes, _)| bytes))
+    Ok(read_limited(path, MAX_PACKED_REFS)?.map(|(bytes, _)| bytes))
 }
 
 type Contents = (Vec<u8>, (i64, u32));
 
-/// `None` when the file is larger than `limit`, `Some(None)` when there is none.
-fn read_limited(path: &Path, limit: u64) -> std::io::Result<Option<Option<Contents>>> {
+/// The bytes and the time of a file; `None` when there is none. One that is larger than `limit` is an error.
+fn read_limited(path: &Path, limit: u64) -> std::io::Result<Option<Contents>> {
     use std::io::Read as _;
     // A FIFO in the place of a file must not hold us up.
     match fs_err::metadata(path) {
         Ok(meta) if meta.is_file() => {}
-        Ok(_) => return Ok(Some(None)),
+        Ok(_) => return Ok(None),
         Err(error)
             if matches!(
                 error.kind(),
                 std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory
             ) =>
         {
-            return Ok(Some(None));
+            return Ok(None);
         }
         Err(error) => return Err(error),
     }
@@ -344,7 +344,10 @@ fn read_limited(path: &Path, limit: u64) -> std::io::Result<Option<Option<Conten
     let mut bytes = Vec::with_capacity(usize::try_from(meta.len().min(limit)).unwrap_or(0));
     file.take(limit + 1).read_to_end(&mut bytes)?;
     let nanoseconds = u32::try_from(meta.mtime_nsec()).unwrap_or(0);
-    Ok((bytes.len() as u64 <= limit).then_some(Some((bytes, (meta.mtime(), nanoseconds)))))
+    if bytes.len() as u64 > limit {
+        return Err(std::io::ErrorKind::FileTooLarge.into());
+    }
+    Ok(Some((bytes, (meta.mtime(), nanoseconds))))
 }
 
 type BranchAndCommit = (Option<Vec<u8>>, Option<Oid>);

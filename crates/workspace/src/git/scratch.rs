@@ -193,17 +193,15 @@ impl Scratch {
         if tips.is_empty() && index.is_none() {
             return Ok(Vec::new());
         }
-        let mut revisions = String::new();
-        for tip in tips {
-            revisions.push_str(&format!("{tip}\n"));
-        }
+        let mut lines: Vec<String> = tips.iter().map(ToString::to_string).collect();
         for known in known {
-            revisions.push_str(&format!("^{known}\n"));
+            lines.push(format!("^{known}"));
             if index.is_some() {
                 // That a commit is left out says nothing of its files to git, as long as no commit is packed.
-                revisions.push_str(&format!("^{known}^{{tree}}\n"));
+                lines.push(format!("^{known}^{{tree}}"));
             }
         }
+        let revisions = lines.join("\n") + "\n";
         let out = self.dir.path().join(name);
         fs_err::create_dir_all(&out)?;
         // No search for new deltas: those that are there are taken over, and the machine is short-lived.
@@ -234,7 +232,7 @@ impl Scratch {
             command.env("GIT_INDEX_FILE", &index_file);
         }
         command.args(arguments).arg(out.join("pack"));
-        output(command, if input.is_empty() { b"\n" } else { &input })?;
+        output(command, &input)?;
         let mut files = Vec::new();
         for entry in fs_err::read_dir(&out)? {
             let path = entry?.path();
@@ -275,12 +273,7 @@ impl Scratch {
             command.env("GIT_INDEX_FILE", file).arg("--indexed-objects");
         }
         command.arg("--stdin");
-        let input = if revisions.is_empty() {
-            "\n"
-        } else {
-            revisions
-        };
-        Ok(output(command, input.as_bytes())?)
+        Ok(output(command, revisions.as_bytes())?)
     }
 
     /// True when `ancestor` can be reached from `head`.

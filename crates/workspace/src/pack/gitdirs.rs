@@ -50,7 +50,11 @@ pub(super) fn repositories(collected: &Collected) -> Vec<Repo<'_>> {
     let shapes: Vec<_> = collected
         .repositories
         .iter()
-        .map(|nested| (nested.dir.clone(), nested.outer, nested.module.clone()))
+        .map(|nested| git::Place {
+            dir: nested.dir.clone(),
+            outer: nested.outer,
+            name: nested.module.clone(),
+        })
         .collect();
     let plans = git::plan(&shapes);
     let modules = |at: usize| {
@@ -153,7 +157,9 @@ impl Repo<'_> {
         let mut whole = Hasher::new();
         whole.update(self.index_digest().as_bytes());
         whole.update(shallow_digest.as_bytes());
-        tips.iter().for_each(|tip| whole.update(tip.as_bytes()));
+        for tip in &tips {
+            whole.update(tip.as_bytes());
+        }
         let whole = whole.finish();
         let index_key = PackKey::Index(whole);
         // The same index, without the trees of its cache.

@@ -89,12 +89,7 @@ impl Plan {
     /// Bytes of blocks that files of the last image used and those of the new one don't.
     pub(super) fn new_garbage(&self) -> u64 {
         let Some(last) = &self.last else { return 0 };
-        let all: u64 = last
-            .baseline
-            .entries
-            .iter()
-            .map(|entry| file_blocks(entry))
-            .sum();
+        let all: u64 = last.baseline.entries.iter().map(file_blocks).sum();
         all.saturating_sub(self.kept_blocks())
     }
 

@@ -50,7 +50,6 @@ pub(super) struct Read {
     pub(super) digest: Digest,
     pub(super) oid: Option<Oid>,
     pub(super) mode: u32,
-    pub(super) size: u64,
     pub(super) mtime: (i64, u32),
     pub(super) ctime: (i64, u32),
     pub(super) ino: u64,
@@ -138,9 +137,9 @@ fn read(
             hashers.update(&bytes);
             left -= bytes.len() as u64;
             if size > PIECE as u64 {
-                send(Piece::Bytes(bytes))?
+                send(Piece::Bytes(bytes))?;
             } else {
-                whole.extend(bytes)
+                whole.extend(bytes);
             }
         }
         let after = match rustix::fs::fstat(&file) {
@@ -165,7 +164,6 @@ fn read(
             // The blob's name begins with its size.
             oid: hashers.blob.filter(|_| left == 0).map(BlobHasher::finish),
             mode: after.st_mode & 0o777,
-            size: size - left,
             mtime: (
                 before.st_mtime,
                 u32::try_from(before.st_mtime_nsec).unwrap_or(0),

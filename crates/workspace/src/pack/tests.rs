@@ -1,7 +1,9 @@
 mod cache;
 mod faults;
 mod files;
+mod hostile;
 mod shapes;
+mod status;
 
 use crate::{Baseline, CollectOptions, Collected, History, PackOptions, collect, pack};
 use base::{Digest, RelPath, Size};
@@ -234,4 +236,23 @@ pub(crate) fn assert_same(before: &BTreeMap<PathBuf, String>, after: &BTreeMap<P
     for path in after.keys() {
         assert!(before.contains_key(path), "{} was made", path.display());
     }
+}
+
+/// Names in the directory of baselines that are none.
+pub(crate) fn leftovers(bench: &Bench) -> usize {
+    let list = fs_err::read_dir(bench.path("state/baselines")).unwrap();
+    list.filter(|entry| {
+        entry
+            .as_ref()
+            .unwrap()
+            .file_name()
+            .as_encoded_bytes()
+            .starts_with(b".partial")
+    })
+    .count()
+}
+
+pub(crate) fn chmod(path: &Path, mode: u32) {
+    use std::os::unix::fs::PermissionsExt as _;
+    fs_err::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
 }

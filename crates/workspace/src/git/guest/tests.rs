@@ -1,4 +1,4 @@
-use super::{plan, relative};
+use super::{Place, plan, relative};
 use crate::git::config::ConfigWriter;
 use base::RelPath;
 
@@ -12,8 +12,10 @@ fn rel(path: &str) -> RelPath {
 
 #[test]
 fn places_of_git_directories() {
-    let shape = |dir: &str, outer, name: Option<&str>| {
-        (rel(dir), outer, name.map(|name| name.as_bytes().to_vec()))
+    let shape = |dir: &str, outer, name: Option<&str>| Place {
+        dir: rel(dir),
+        outer,
+        name: name.map(|name| name.as_bytes().to_vec()),
     };
     let plans = plan(&[
         shape("", None, None),

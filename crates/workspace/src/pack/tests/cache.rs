@@ -3,6 +3,7 @@
 use super::super::memory::Memory;
 use super::{Bench, rel};
 use crate::{Baseline, Collected, PackProgress, pack};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 fn repository(bench: &Bench) {
@@ -21,7 +22,6 @@ fn repository(bench: &Bench) {
 /// Gives everything below `dir` an age that no clock's tick can blur: waits until a file made now is younger than
 /// the youngest there by the time that is needed.
 fn settle(dir: &Path) {
-    use std::os::unix::fs::MetadataExt as _;
     let youngest = super::tree(dir, &[])
         .into_keys()
         .map(|path| fs_err::symlink_metadata(path).unwrap())
@@ -86,7 +86,6 @@ fn unchanged_workspace_is_the_same_baseline() {
     let third = bench.round("repo/dir-1").baseline;
     assert_ne!(third.dir, first.dir);
     assert_eq!(third.cwd, rel("dir-1"));
-    use std::os::unix::fs::MetadataExt as _;
     assert_eq!(
         fs_err::metadata(third.image()).unwrap().ino(),
         fs_err::metadata(first.image()).unwrap().ino()
@@ -247,7 +246,7 @@ fn lost_or_damaged_memory_is_no_loss() {
         .open(second.image())
         .unwrap();
     image.set_len(4096).unwrap();
-    assert!(Baseline::load(&second.dir).is_err());
+    Baseline::load(&second.dir).unwrap_err();
     bench.write("repo/dir-2/new", "new\n");
     let third = bench.round("repo").baseline;
     assert_eq!(git_packs(&bench, &third), 1);
@@ -294,7 +293,7 @@ fn progress_ends_where_it_said() {
     let collected: Collected = bench.collect("repo");
     let mut seen: Vec<PackProgress> = Vec::new();
     pack(&collected, &bench.pack_options(), &mut |progress| {
-        seen.push(progress)
+        seen.push(progress);
     })
     .unwrap();
     assert!(seen.is_sorted_by_key(|progress| (progress.files, progress.bytes)));

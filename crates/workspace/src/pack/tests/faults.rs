@@ -1,7 +1,6 @@
 //! Full disks, files that can't be read or don't stand still, and packs at the same time.
 
-use super::shapes::leftovers;
-use super::{Bench, names, rel};
+use super::{Bench, leftovers, names, rel};
 use crate::{CollectError, CollectOptions, PackError, PackOptions, collect, pack};
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::Command;

@@ -1,14 +1,13 @@
 //! Every shape of a git repository, made by git itself; the image is taken apart again, and git is asked there.
 
-use super::{Bench, Round, git_program, names, rel};
+use super::{Bench, Round, chmod, names, rel};
 use crate::{
-    CollectError, CollectOptions, GitError, GitNote, History, HistoryUsed, PackError, Shape,
-    collect, pack,
+    CollectError, CollectOptions, GitError, GitNote, History, HistoryUsed, Shape, collect,
 };
 use std::path::Path;
 
 /// A repository with some history and every kind of change in its work tree.
-fn busy(bench: &Bench, name: &str, init: &[&str]) {
+pub(super) fn busy(bench: &Bench, name: &str, init: &[&str]) {
     fs_err::create_dir_all(bench.path(name)).unwrap();
     bench.git(name, &[&["init", "-q"], init].concat());
     for file in [
@@ -48,12 +47,7 @@ fn mess(bench: &Bench, name: &str) {
     bench.write(&format!("{name}/odd dir/with\nnewline"), "odd\n");
     bench.write(&format!("{name}/ignored"), "ignored\n");
     bench.write(&format!("{name}/object.o"), "ignored\n");
-    use std::os::unix::fs::PermissionsExt as _;
-    fs_err::set_permissions(
-        bench.path(&format!("{name}/tool")),
-        std::fs::Permissions::from_mode(0o755),
-    )
-    .unwrap();
+    chmod(&bench.path(&format!("{name}/tool")), 0o755);
 }
 
 const STATUS: [&str; 6] = [
@@ -65,7 +59,7 @@ const STATUS: [&str; 6] = [
     "--renames",
 ];
 
-fn status(bench: &Bench, dir: &Path) -> String {
+pub(super) fn status(bench: &Bench, dir: &Path) -> String {
     let (text, success) = bench.try_git(dir, &STATUS);
     assert!(success, "{text}");
     text.replace('\0', "\n")
@@ -696,36 +690,6 @@ fn objects_of_other_branches_stay_here() {
 }
 
 #[test]
-fn merge_that_waits_to_be_finished() {
-    let bench = Bench::new();
-    busy(&bench, "repo", &[]);
-    bench.git("repo", &["stash", "-q"]);
-    bench.git("repo", &["checkout", "-q", "-b", "other"]);
-    bench.write("repo/kept", "other side\n");
-    bench.git("repo", &["commit", "-qam", "other"]);
-    bench.git("repo", &["checkout", "-q", "main"]);
-    bench.write("repo/kept", "our side\n");
-    bench.git("repo", &["commit", "-qam", "ours"]);
-    let (_, clean) = bench.try_git(&bench.path("repo"), &["merge", "-q", "other"]);
-    assert!(!clean, "it conflicts");
-    let round = bench.round("repo");
-    assert_eq!(
-        status(&bench, &round.out),
-        status(&bench, &bench.path("repo"))
-    );
-    assert!(status(&bench, &round.out).contains("u UU"));
-    fs_err::write(round.out.join("kept"), "both\n").unwrap();
-    let (text, success) = bench.try_git(&round.out, &["commit", "-qam", "merged"]);
-    assert!(success, "{text}");
-    let (text, _) = bench.try_git(&round.out, &["rev-list", "--parents", "-1", "HEAD"]);
-    assert_eq!(
-        text.split_whitespace().count(),
-        3,
-        "a commit and two parents"
-    );
-}
-
-#[test]
 fn history_none_is_a_directory_with_ignore_rules() {
     let bench = Bench::new();
     busy(&bench, "repo", &[]);
@@ -741,78 +705,6 @@ fn history_none_is_a_directory_with_ignore_rules() {
     assert_eq!(
         round.baseline.git.as_ref().unwrap().history,
         HistoryUsed::None
-    );
-}
-
-#[test]
-fn broken_repositories_are_said_and_can_be_taken_as_directories() {
-    let bench = Bench::new();
-    busy(&bench, "head", &[]);
-    bench.write("head/.git/HEAD", "what is this\n");
-    bench.write("nowhere/.git", "gitdir: ../not/there\n");
-    bench.write("nowhere/file", "file");
-    bench.write("garbage/.git", [0_u8, 255, 10]);
-    busy(&bench, "index", &[]);
-    bench.write("index/.git/index", "DIRC but not an index");
-    for name in ["head", "nowhere", "garbage", "index"] {
-        let error = collect(&bench.options(name)).unwrap_err();
-        assert!(
-            matches!(error, CollectError::Git(GitError::Broken { .. })),
-            "{name}: {error}"
-        );
-    }
-    for name in ["head", "nowhere", "garbage"] {
-        let options = CollectOptions {
-            history: History::None,
-            ..bench.options(name)
-        };
-        let round = bench.round_with(&options);
-        assert_eq!(round.collected.root, bench.path(name));
-        assert!(!round.out.join(".git").exists());
-    }
-}
-
-#[test]
-fn missing_objects_are_said() {
-    let bench = Bench::new();
-    busy(&bench, "repo", &[]);
-    let tree = bench.git("repo", &["rev-parse", "HEAD~1^{tree}"]);
-    let (two, rest) = tree.trim().split_at(2);
-    fs_err::remove_file(bench.path(&format!("repo/.git/objects/{two}/{rest}"))).unwrap();
-    let error = pack(&bench.collect("repo"), &bench.pack_options(), &mut |_| {}).unwrap_err();
-    assert!(matches!(error, PackError::Git { .. }), "{error}");
-    assert_eq!(leftovers(&bench), 0, "nothing half-made stays");
-}
-
-#[test]
-fn planted_git_file_brings_no_other_repository() {
-    let bench = Bench::new();
-    busy(&bench, "private", &[]);
-    bench.write("download/.git", "gitdir: ../private/.git\n");
-    bench.write("download/README", "hello");
-    let error = collect(&bench.options("download")).unwrap_err();
-    assert!(
-        matches!(error, CollectError::Git(GitError::Foreign { .. })),
-        "{error}"
-    );
-    let options = CollectOptions {
-        allow_unusual: true,
-        ..bench.options("download")
-    };
-    assert!(collect(&options).is_ok(), "whoever means it may");
-
-    // The same one level down, and by a link.
-    bench.write("outer/inner/.git", "gitdir: ../../private/.git\n");
-    bench.write("outer/linked/file", "file");
-    std::os::unix::fs::symlink("../../private/.git", bench.path("outer/linked/.git")).unwrap();
-    let round = bench.round("outer");
-    assert_eq!(round.baseline.nested, []);
-    assert!(!round.out.join("inner/.git").exists() && !round.out.join("linked/.git").exists());
-    std::os::unix::fs::symlink("../private/.git", bench.path("outer/.git")).unwrap();
-    let error = collect(&bench.options("outer")).unwrap_err();
-    assert!(
-        matches!(error, CollectError::Git(GitError::Foreign { .. })),
-        "{error}"
     );
 }
 
@@ -834,249 +726,4 @@ fn git_directory_set_apart() {
     let round = bench.round("repo");
     assert_eq!(round.baseline.git.as_ref().unwrap().shape, Shape::Apart);
     check(&bench, "repo", &round);
-}
-
-#[test]
-fn nothing_that_the_repository_names_is_run() {
-    let bench = Bench::new();
-    busy(&bench, "repo", &[]);
-    bench.git("repo", &["stash", "-q"]);
-    let canary = bench.path("canary");
-    let touch = format!("touch {}; cat", canary.display());
-    use std::os::unix::fs::PermissionsExt as _;
-    let script = format!("#!/bin/sh\n{touch}\n");
-    bench.write("repo/evil.sh", &script);
-    fs_err::set_permissions(
-        bench.path("repo/evil.sh"),
-        std::fs::Permissions::from_mode(0o755),
-    )
-    .unwrap();
-    let evil = bench.path("repo/evil.sh");
-    let evil = evil.to_str().unwrap();
-    for hook in [
-        "post-index-change",
-        "pre-commit",
-        "reference-transaction",
-        "pre-auto-gc",
-        "post-checkout",
-    ] {
-        bench.write(&format!("repo/.git/hooks/{hook}"), &script);
-        let path = bench.path(&format!("repo/.git/hooks/{hook}"));
-        fs_err::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
-    }
-    bench.write(
-        "repo/.gitattributes",
-        "* filter=evil diff=evil merge=evil\n",
-    );
-    let mut config = fs_err::read_to_string(bench.path("repo/.git/config")).unwrap();
-    for (section, keys) in [
-        (
-            "core",
-            &[
-                "fsmonitor",
-                "sshCommand",
-                "pager",
-                "editor",
-                "askPass",
-                "gitProxy",
-                "alternateRefsCommand",
-            ][..],
-        ),
-        ("filter \"evil\"", &["clean", "smudge", "process"]),
-        ("diff \"evil\"", &["command", "textconv"]),
-        ("diff", &["external"]),
-        ("credential", &["helper"]),
-        ("uploadpack", &["packObjectsHook"]),
-        ("gpg", &["program"]),
-    ] {
-        config.push_str(&format!("[{section}]\n"));
-        for key in keys {
-            config.push_str(&format!("\t{key} = {evil}\n"));
-        }
-    }
-    config.push_str("[alias]\n\tconfig = !touch canary\n\tpack-objects = !touch canary\n");
-    bench.write("repo/.git/config", config);
-    let round = bench.round("repo");
-    assert!(!canary.exists(), "something of the repository's was run");
-    let inside = fs_err::read_to_string(round.out.join(".git/config")).unwrap();
-    assert!(!inside.contains("evil"), "{inside}");
-    assert!(!round.out.join(".git/hooks").exists());
-}
-
-#[test]
-fn environment_of_git_is_ours_to_the_last_variable() {
-    let bench = Bench::new();
-    busy(&bench, "repo", &[]);
-    let log = bench.path("state/environments");
-    let real = git_program();
-    let script = format!(
-        "#!/bin/sh\n/usr/bin/env >> {}\nexec {} \"$@\"\n",
-        log.display(),
-        real.display()
-    );
-    bench.write("state/git", script);
-    use std::os::unix::fs::PermissionsExt as _;
-    fs_err::set_permissions(
-        bench.path("state/git"),
-        std::fs::Permissions::from_mode(0o755),
-    )
-    .unwrap();
-    let options = CollectOptions {
-        git_program: Some(bench.path("state/git")),
-        ..bench.options("repo")
-    };
-    bench.round_with(&options);
-    let seen = fs_err::read_to_string(log).unwrap();
-    let mut variables: Vec<&str> = seen
-        .lines()
-        .map(|line| line.split('=').next().unwrap())
-        .collect();
-    variables.sort_unstable();
-    variables.dedup();
-    let ours = [
-        "GIT_ATTR_NOSYSTEM",
-        "GIT_CONFIG_GLOBAL",
-        "GIT_CONFIG_NOSYSTEM",
-        "GIT_DIR",
-        "GIT_INDEX_FILE",
-        "GIT_NO_LAZY_FETCH",
-        "GIT_NO_REPLACE_OBJECTS",
-        "GIT_OPTIONAL_LOCKS",
-        "GIT_PAGER",
-        "GIT_TERMINAL_PROMPT",
-        "GIT_WORK_TREE",
-        "HOME",
-        "LC_ALL",
-        "PATH",
-        // The shell's own.
-        "PWD",
-        "_",
-        "SHLVL",
-        "OLDPWD",
-    ];
-    for variable in variables {
-        assert!(ours.contains(&variable), "{variable}");
-    }
-}
-
-#[test]
-fn no_git_program() {
-    let bench = Bench::new();
-    busy(&bench, "repo", &[]);
-    let options = CollectOptions {
-        git_program: Some("/nonexistent/git".into()),
-        ..bench.options("repo")
-    };
-    let error = collect(&options).unwrap_err();
-    assert!(
-        matches!(error, CollectError::Git(GitError::NoGit { .. })),
-        "{error}"
-    );
-    bench.write("plain/file", "file");
-    let options = CollectOptions {
-        git_program: Some("/nonexistent/git".into()),
-        ..bench.options("plain")
-    };
-    assert_eq!(bench.round_with(&options).paths(), ["file"]);
-}
-
-#[test]
-fn line_endings_and_lfs_pointers() {
-    let bench = Bench::new();
-    busy(&bench, "repo", &[]);
-    bench.git("repo", &["stash", "-qu"]);
-    bench.git("repo", &["config", "core.autocrlf", "true"]);
-    bench.write("repo/dos", "one\r\ntwo\r\n");
-    bench.git("repo", &["add", "dos"]);
-    // What `git lfs` leaves behind: a pointer in the index, and the content in the work tree.
-    let content = b"large content\n";
-    let pointer = format!(
-        "version https://git-lfs.github.com/spec/v1\noid sha256:{}\nsize {}\n",
-        base::Digest::of(content).hex(),
-        content.len()
-    );
-    bench.write("state/pointer", pointer);
-    bench.git(
-        "repo",
-        &[
-            "config",
-            "filter.lfs.clean",
-            &format!("cat {}", bench.path("state/pointer").display()),
-        ],
-    );
-    bench.write("repo/.gitattributes", "large filter=lfs -text\n");
-    bench.write("repo/large", content);
-    bench.git("repo", &["add", "large", ".gitattributes"]);
-    assert!(
-        bench
-            .git("repo", &["show", ":large"])
-            .starts_with("version ")
-    );
-    bench.git("repo", &["commit", "-qm", "special files"]);
-    let round = bench.round("repo");
-    assert_eq!(status(&bench, &bench.path("repo")), "");
-    assert_eq!(
-        status(&bench, &round.out),
-        "",
-        "no filter is there, and none is needed"
-    );
-}
-
-#[test]
-fn first_status_reads_no_file() {
-    let bench = Bench::new();
-    busy(&bench, "repo", &[]);
-    bench.git("repo", &["stash", "-q"]);
-    // Fresh from a checkout every file is as new as the index, which proves nothing to git.
-    bench.git("", &["clone", "-q", "repo", "clone"]);
-    // Copied by other means, no time, inode or size that git kept is true.
-    let copy = std::process::Command::new("cp")
-        .args(["-r", "clone", "copy"])
-        .current_dir(bench.path(""))
-        .status();
-    assert!(copy.unwrap().success());
-    for name in ["clone", "copy"] {
-        let round = bench.round(name);
-        let list = bench.try_git(&round.out, &["ls-files", "--debug"]).0;
-        let sizes: Vec<&str> = list
-            .lines()
-            .filter_map(|line| line.trim().strip_prefix("size: "))
-            .collect();
-        assert!(
-            sizes.len() > 5 && sizes.iter().all(|size| !size.starts_with("0\t")),
-            "{list}"
-        );
-        let index = fs_err::metadata(round.out.join(".git/index")).unwrap();
-        use std::os::unix::fs::MetadataExt as _;
-        for entry in round
-            .baseline
-            .entries
-            .iter()
-            .filter(|entry| entry.kind == crate::Kind::File)
-        {
-            assert!(entry.mtime.0 < index.mtime(), "{}", entry.path);
-        }
-        let before = fs_err::read(round.out.join(".git/index")).unwrap();
-        assert_eq!(status(&bench, &round.out), "");
-        bench.try_git(&round.out, &["status"]);
-        assert_eq!(
-            fs_err::read(round.out.join(".git/index")).unwrap(),
-            before,
-            "git finds nothing to refresh"
-        );
-    }
-}
-
-/// Names in the directory of baselines that are none.
-pub(super) fn leftovers(bench: &Bench) -> usize {
-    let list = fs_err::read_dir(bench.path("state/baselines")).unwrap();
-    list.filter(|entry| {
-        entry
-            .as_ref()
-            .unwrap()
-            .file_name()
-            .as_encoded_bytes()
-            .starts_with(b".partial")
-    })
-    .count()
 }
