@@ -626,3 +626,19 @@ fn a_long_log_keeps_its_ends_and_says_what_is_missing() {
     log.write(1, 0, b"after").unwrap();
     assert!(logged(dir.path()).ends_with(b"line 1998\nafter"));
 }
+
+#[test]
+fn a_full_disk_is_a_sentence() {
+    for errno in [rustix::io::Errno::NOSPC, rustix::io::Errno::DQUOT] {
+        let error = StoreError::io("write", Path::new("/x/record.json"), errno.into());
+        assert!(error.is_disk_full());
+        assert!(
+            error
+                .to_string()
+                .starts_with("The disk is full: can't write `/x/record.json`")
+        );
+    }
+    let error = StoreError::io("write", Path::new("/x"), rustix::io::Errno::ACCESS.into());
+    assert!(!error.is_disk_full());
+    assert_eq!(error.to_string(), "Can't write `/x`");
+}

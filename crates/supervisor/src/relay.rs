@@ -4,6 +4,9 @@
 //! more than one window, and a client that does not read makes the command in the machine wait, as a terminal at
 //! home does.
 
+#[cfg(test)]
+mod tests;
+
 use crate::control::{End, Note};
 use std::collections::VecDeque;
 use wire::message::{Control, Exit, Failure, Reply, decode, encode};

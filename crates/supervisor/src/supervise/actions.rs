@@ -16,6 +16,8 @@ use workspace::{ChangeSet, Counts, Reason};
 
 /// Lines of the console that are told with a crash.
 const CONSOLE_LINES: usize = 12;
+/// What Linux prints before the reason of a panic.
+const PANIC: &[u8] = b"Kernel panic";
 
 impl Supervisor<'_> {
     /// Lets the life take an event, and does what follows.
@@ -224,7 +226,12 @@ impl Supervisor<'_> {
                 .split(|byte| *byte == b'\n')
                 .filter(|line| !line.trim_ascii().is_empty())
                 .collect();
-            for line in &lines[lines.len().saturating_sub(CONSOLE_LINES)..] {
+            // A panic says its reason first, and then prints its stack.
+            let last = lines.len().saturating_sub(CONSOLE_LINES);
+            let panics = lines[..last]
+                .iter()
+                .rfind(|line| line.windows(PANIC.len()).any(|part| part == PANIC));
+            for line in panics.into_iter().chain(&lines[last..]) {
                 let line = base::escape_line(line.trim_ascii(), 200);
                 text.extend(["\n  ", source, ": ", &line]);
             }

@@ -350,7 +350,9 @@ impl Supervisor<'_> {
         self.read_complaints();
         self.machine = None;
         self.uses.clear();
-        self.step(LifeEvent::MonitorEnded(how));
+        self.step(LifeEvent::MonitorEnded(format!(
+            "the machine is gone: {how}"
+        )));
     }
 }
 

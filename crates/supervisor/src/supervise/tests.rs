@@ -797,6 +797,8 @@ fn a_killed_machine_keeps_its_last_checkpoint() {
                 .console
                 .write_all(b"Kernel panic - \x1b[31mnot syncing\n")
                 .unwrap();
+            let stack: String = (0..40).map(|line| format!("  frame {line}\n")).collect();
+            guest.console.write_all(stack.as_bytes()).unwrap();
         }),
     );
     let stream = client.open(&run("x")).unwrap();
