@@ -11,7 +11,7 @@ use crate::session::Session;
 use crate::setup::{Identified, set_up};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
-use rustix::process::Signal;
+use rustix::process::{Resource, Rlimit, Signal};
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::time::{Duration, Instant};
@@ -28,6 +28,14 @@ const KILL_AGAIN: Duration = Duration::from_millis(100);
 /// The whole life of a machine, up to the moment before its power goes.
 pub(crate) fn boot_and_serve() {
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
+    // Every stream may be a session with three pipes; sessions get limits of their own.
+    let limit = Rlimit {
+        current: Some(4096),
+        maximum: Some(1_048_576),
+    };
+    if let Err(errno) = rustix::process::setrlimit(Resource::Nofile, limit) {
+        say(format!("Raising the limit of open files: {errno}"));
+    }
     let (announcements, port) = match boot::prepare() {
         Ok(prepared) => prepared,
         Err(fault) => return say(fault),
@@ -173,7 +181,7 @@ impl Guest {
                     let session = self
                         .sessions
                         .values_mut()
-                        .find(|session| session.pid() == pid);
+                        .find(|session| session.is_running_as(pid));
                     if let Some(session) = session {
                         session.ended(status);
                     }

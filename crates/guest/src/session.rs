@@ -105,6 +105,11 @@ impl Session {
         self.pid
     }
 
+    /// Whether `pid` is this session's command. Once that was reaped, the number can be anybody's.
+    pub(crate) fn is_running_as(&self, pid: Pid) -> bool {
+        self.pid == pid && self.ended.is_none()
+    }
+
     /// Descriptors to wait for. Output is not looked at while the host takes none: the command then waits, too.
     pub(crate) fn interests(&self, mux: &Mux) -> impl Iterator<Item = (BorrowedFd<'_>, PollFlags)> {
         let room = mux.room(self.id) > 0;

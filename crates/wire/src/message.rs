@@ -16,24 +16,27 @@ pub enum Request {
     /// [`Reply::Exited`]; or [`Reply::Failed`]. Takes data on channel 0 and [`Control`] messages.
     Exec(Exec),
     /// Lists directories. Answers: [`Reply::Entries`], one or more for each directory in the order asked, the
-    /// last of each with `last` set; then close.
+    /// last of each with `last` set, or [`Reply::Failed`], which takes the place of the rest of a directory; then
+    /// close. A directory that nobody changed is not in the upper layer: listed there it fails with ENOENT.
     List {
         /// Where the paths start.
         tree: Tree,
         /// At most [`MAX_BATCH`] directories.
         dirs: Vec<ListDir>,
     },
-    /// Reads files. Answers for each in the order asked: [`Reply::File`], data on channel 1, [`Reply::FileEnd`]
-    /// (or [`Reply::Failed`] in place of all three); then close.
+    /// Reads regular files. Answers for each in the order asked: [`Reply::File`], data on channel 1 up to the size
+    /// in it, [`Reply::FileEnd`]; or [`Reply::Failed`], which takes the place of what was still to come of the
+    /// file; then close. Both states are those of the merged tree, whose inode numbers are not the upper layer's.
     Read {
         /// Where the paths start.
         tree: Tree,
         /// At most [`MAX_BATCH`] paths.
         paths: Vec<Vec<u8>>,
     },
-    /// Writes one file, link or directory, owned by the workspace's user; or removes what is there (an empty
-    /// directory at most), when the kind is [`FileKind::Whiteout`]. Takes a file's bytes on channel 0 up
-    /// to its end. Answer: [`Reply::Done`] or [`Reply::Failed`].
+    /// Writes one file, link or directory, owned by the workspace's user, into a directory that is there; or
+    /// removes what is there (an empty directory at most), when the kind is [`FileKind::Whiteout`]. Takes a
+    /// file's bytes on channel 0 up to its end; only then the file appears, in place of what had its name.
+    /// Answer: [`Reply::Done`] or [`Reply::Failed`].
     Write {
         /// Where the path starts.
         tree: Tree,

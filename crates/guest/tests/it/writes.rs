@@ -112,14 +112,29 @@ fn paths_that_lead_elsewhere_are_refused() {
     check("via/x", 40);
     check("out/x", 40);
     check("none/x", 2);
-    for kind in [FileKind::Whiteout, FileKind::Other] {
-        let odd = request(Tree::Workspace, "x", kind, 0o755, "");
-        fails(&guarded.client.ask(&odd), 22);
-    }
+    let odd = request(Tree::Workspace, "x", FileKind::Other, 0o755, "");
+    fails(&guarded.client.ask(&odd), 22);
     assert_eq!(
         guarded.sh("ls -A . dir /tmp"),
         ".:\ndir\nout\nvia\n\n/tmp:\n\ndir:\n"
     );
+}
+
+#[test]
+fn a_whiteout_removes_one_thing() {
+    let mut guarded = start();
+    guarded.sh("mkdir empty full; echo x > full/x; ln -s full link");
+    let mut remove = |path: &str| {
+        let whiteout = request(Tree::Workspace, path, FileKind::Whiteout, 0, "");
+        guarded.client.ask(&whiteout)
+    };
+    fails(&remove("full"), 39);
+    fails(&remove("none"), 2);
+    fails(&remove("link/x"), 40);
+    for path in ["empty", "link", "full/x", "full"] {
+        assert_eq!(remove(path), Reply::Done, "{path}");
+    }
+    assert_eq!(guarded.sh("ls -A"), "");
 }
 
 #[test]
