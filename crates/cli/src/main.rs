@@ -25,10 +25,6 @@ use clap::Parser as _;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-#[expect(
-    clippy::disallowed_methods,
-    reason = "the one reader of the command line"
-)]
 fn main() -> ExitCode {
     let words: Vec<OsString> = std::env::args_os().collect();
     if let Some(role) = roles::Role::of(&words) {

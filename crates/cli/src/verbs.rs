@@ -29,7 +29,7 @@ pub(crate) mod wait;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
-    Run(run::RunArgs),
+    Run(Box<run::RunArgs>),
     Shell(shell::ShellArgs),
     Exec(exec::ExecArgs),
     Wait(wait::WaitArgs),
@@ -58,7 +58,7 @@ pub(crate) enum Verb {
 /// Does what was asked, and gives the exit code.
 pub(crate) fn run(context: Context, verb: Verb) -> Result<u8> {
     match verb {
-        Verb::Run(args) => run::run(context, args),
+        Verb::Run(args) => run::run(context, *args),
         Verb::Shell(args) => shell::run(context, args),
         Verb::Exec(args) => exec::run(&context, args),
         Verb::Wait(args) => wait::run(&context, &args),
