@@ -158,6 +158,9 @@ impl Store {
     /// Makes the result of a sandbox that has none any more (a kept one that is started again after its result
     /// was discarded), or leaves it as it is.
     pub fn ensure_result(&self, spec: &Spec) -> Result<(), StoreError> {
+        if self.result_dir(&spec.name).path().exists() {
+            return Ok(());
+        }
         match self.create_result(spec) {
             Err(StoreError::NameTaken(_)) => Ok(()),
             other => other,

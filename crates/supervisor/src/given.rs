@@ -17,6 +17,7 @@ pub(crate) struct Given {
     entries: Arc<Vec<Entry>>,
     ignore: Arc<Ignore>,
     artifacts: Artifacts,
+    limits: Limits,
     /// Commits that the machine's repository has from the start.
     pub(crate) known_commits: Vec<String>,
     blobs: PathBuf,
@@ -40,6 +41,7 @@ impl Given {
         Ok(Self {
             ignore: Arc::new(baseline.ignore_rules()),
             artifacts: Artifacts::new(&spec.artifacts)?,
+            limits: Limits::default(),
             known_commits: baseline.git.and_then(|git| git.head).into_iter().collect(),
             entries: Arc::new(baseline.entries),
             blobs,
@@ -51,12 +53,16 @@ impl Given {
         Ok(Import::new(
             Arc::clone(&self.entries),
             known,
-            Limits::default(),
+            self.limits,
             Arc::clone(&self.ignore),
             self.artifacts.clone(),
             BlobDir::open(&self.blobs)?,
         ))
     }
+
+    /// Names that a test's machine may have.
+    #[cfg(test)]
+    const TEST_ENTRIES: u64 = 2_000;
 
     #[cfg(test)]
     pub(crate) fn nothing(blobs: PathBuf) -> Self {
@@ -64,6 +70,10 @@ impl Given {
             entries: Arc::new(Vec::new()),
             ignore: Arc::new(Ignore::new(&[], std::iter::empty())),
             artifacts: Artifacts::default(),
+            limits: Limits {
+                entries: Self::TEST_ENTRIES,
+                ..Limits::default()
+            },
             known_commits: Vec::new(),
             blobs,
         }

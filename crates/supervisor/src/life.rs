@@ -9,11 +9,11 @@
 //!      │                      │              EndingSessions ── all processes gone, or deadline
 //!      │ launch failed        │                     ▼
 //!      │                      │                  Saving ────── final pass done, failed, or deadline
-//!      │                      │                     ▼
-//!      │                      ▼                PoweringOff ─── deadline ─┐
-//!      │                   Killing ◀──────── guest breaks the protocol ──┤ (from any state with a machine)
-//!      ▼                      ▼                     ▼                    ▼
-//!    Done ◀──────────────── monitor ended (from any state: what was saved last is the result)
+//!      │                      │                     ├─────▶ PoweringOff (only a kept disk has to be whole)
+//!      │                      ▼                     ▼            │ deadline
+//!      │                   Killing ◀─────── not kept, or the guest breaks the protocol (in any state)
+//!      ▼                      ▼                                  ▼
+//!    Done ◀───────────── monitor ended (from any state: what was saved last is the result)
 //! ```
 //!
 //! Every way leads to `Done` through exactly one [`Action::Conclude`], and every state but `Up` has a deadline;
@@ -466,7 +466,11 @@ impl Life {
         todo.push(Action::SaveFinal);
     }
 
+    /// Ends the machine after its work is out: with care only if its disk is used again.
     fn power_off(&mut self, now: Duration, todo: &mut Vec<Action>) {
+        if !self.is_kept() {
+            return self.kill(now, todo);
+        }
         self.phase = Phase::PoweringOff {
             until: now + POWER_OFF,
         };
@@ -487,8 +491,12 @@ impl Life {
         todo.push(Action::Conclude(Conclusion {
             ending,
             complete: self.complete,
-            // A kept machine whose command never started holds nothing worth keeping.
-            keep: self.rules.keep && !self.remove && (self.ran || self.rules.again),
+            keep: self.is_kept(),
         }));
+    }
+
+    /// A kept machine whose command never started holds nothing worth keeping.
+    fn is_kept(&self) -> bool {
+        self.rules.keep && !self.remove && (self.ran || self.rules.again)
     }
 }

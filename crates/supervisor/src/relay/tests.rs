@@ -13,7 +13,7 @@ enum Piece {
 
 fn any_piece() -> impl Strategy<Value = Piece> {
     prop_oneof![
-        8 => (1..3u8, 1..40_000usize, any::<u8>())
+        8 => (1..3u8, 1..30_000usize, any::<u8>())
             .prop_map(|(channel, length, byte)| Piece::Data(channel, vec![byte; length])),
         2 => (0..20_000usize, any::<u8>())
             .prop_map(|(length, byte)| Piece::Message(vec![byte; length])),
@@ -38,6 +38,9 @@ fn exchange(one: &mut Mux, other: &mut Mux) {
 }
 
 proptest! {
+    // A case moves up to a megabyte through two multiplexers, byte by byte compared.
+    #![proptest_config(ProptestConfig::with_cases(32))]
+
     /// Whatever is queued arrives whole and in order, the sender is owed exactly what it paid, and never for
     /// something that was not handed on.
     #[test]
