@@ -20,9 +20,10 @@ pub use patch::{ObjectFormat, write_patch};
 pub use stat::{FileStat, Status, Summary, summarize};
 
 use crate::change::{Change, Node};
+use crate::import::copy_checked;
 use crate::{Baseline, BlobDir, Kind};
-use base::RelPath;
-use std::io::{self, Write};
+use base::{Digest, RelPath};
+use std::io::{self, Read as _, Seek as _, SeekFrom, Write};
 
 /// One side of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,15 +51,19 @@ pub struct ResultSides<'a> {
 
 impl Sides for ResultSides<'_> {
     fn copy(&self, path: &RelPath, node: &Node, side: Side, to: &mut dyn Write) -> io::Result<()> {
-        let entry = self.baseline.entry(path);
-        if let Some(entry) = entry.filter(|entry| side == Side::Old || entry.digest == node.digest)
-        {
-            let bytes = self.baseline.read(entry).map_err(io::Error::other)?;
-            return to.write_all(&bytes);
-        }
-        match node.digest {
-            Some(digest) if side == Side::New => self.blobs.copy(&digest, to).map(|_| ()),
-            _ => Err(io::Error::new(
+        let digest = node.digest.unwrap_or_else(|| Digest::of(b""));
+        let entry = self
+            .baseline
+            .entry(path)
+            .filter(|entry| entry.digest == node.digest);
+        match entry {
+            Some(entry) => {
+                let mut image = fs_err::File::open(self.baseline.image())?;
+                image.seek(SeekFrom::Start(entry.offset))?;
+                copy_checked(&mut image.take(entry.size), &digest, to).map(|_| ())
+            }
+            None if side == Side::New => self.blobs.copy(&digest, to).map(|_| ()),
+            None => Err(io::Error::new(
                 io::ErrorKind::NotFound,
                 "The baseline has no such file",
             )),

@@ -24,6 +24,7 @@ mod rules;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use blobs::copy_checked;
 pub use blobs::{BlobDir, BlobSink};
 pub use counts::{Counts, Reason, Refusal};
 pub use error::ImportError;
@@ -222,7 +223,15 @@ impl<B: Listing, I: IgnoreRules, S: BlobSink> Import<B, I, S> {
         self.guarded(Self::take_close)
     }
 
-    /// The result, once [`Import::is_done`]. Contents are on disk then.
+    /// Gives up, and keeps what was learned: the pass after it reads less.
+    pub fn abandon(mut self) -> KnownState {
+        self.sink.discard();
+        let mut known = self.previous;
+        known.files.extend(self.known.files);
+        known
+    }
+
+    /// The result, once [`Import::is_done`].
     pub fn finish(mut self) -> Result<(ChangeSet, KnownState, Counts), ImportError> {
         if !self.is_done() {
             return Err(ImportError::Unfinished);

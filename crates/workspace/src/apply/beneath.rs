@@ -1,7 +1,7 @@
 use crate::Kind;
 use crate::change::Node;
 use base::{Digest, Hasher, RelPath};
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, Stat};
+use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::fs::File;
@@ -39,6 +39,17 @@ impl Beneath {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let fd = rustix::fs::open(root, flags, Mode::empty())?;
         Ok(Self { fd })
+    }
+
+    /// Keeps other operations out for as long as this is held; false when one is at work. The kernel lets go when
+    /// the process dies.
+    pub(super) fn lock(&self) -> Result<bool, Errno> {
+        match rustix::fs::flock(&self.fd, FlockOperation::NonBlockingLockExclusive) {
+            Err(Errno::WOULDBLOCK) => Ok(false),
+            // Some network file systems lock no directories; the journal is what is left there.
+            Ok(()) | Err(Errno::BADF | Errno::INVAL | Errno::NOLCK | Errno::OPNOTSUPP) => Ok(true),
+            Err(errno) => Err(errno),
+        }
     }
 
     /// The directory `path`.

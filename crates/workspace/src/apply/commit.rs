@@ -84,6 +84,11 @@ impl Plan {
         if self.steps.is_empty() {
             return Ok(operation);
         }
+        match self.root.lock() {
+            Ok(true) => {}
+            Ok(false) => return Err(ApplyError::Busy(self.root_path)),
+            Err(errno) => return Err(step_error("lock", &RelPath::root(), errno.into())),
+        }
         let mut random = [0; 8];
         let filled = rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty());
         filled.map_err(|errno| step_error("stage", &RelPath::root(), errno.into()))?;

@@ -23,8 +23,8 @@ pub enum PlanError {
 /// Applying failed. Unless it says otherwise the host is as it was before.
 #[derive(Debug, thiserror::Error)]
 pub enum ApplyError {
-    /// Another operation on this journal is under way, or was cut short and has to be recovered first.
-    #[error("Another operation is recorded in `{0}`")]
+    /// Another operation is at work in this directory, or was cut short and has to be recovered first.
+    #[error("Another operation is under way in `{0}`")]
     Busy(PathBuf),
     /// The journal can't be written or read.
     #[error("Can't use the journal `{path}`")]

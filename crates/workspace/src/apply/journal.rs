@@ -8,6 +8,7 @@ use crate::change::Change;
 use base::{Digest, RelPath};
 use fs_err as fs;
 use fs_err::os::unix::fs::OpenOptionsExt as _;
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
 use std::io::{self, Write as _};
@@ -138,7 +139,7 @@ impl JournalFile {
 }
 
 /// Puts the host back as it was before an operation that a crash cut short; `false` when there was none, or it
-/// had come to its end.
+/// had come to its end. Fails with [`ApplyError::Busy`] while the operation is still at work.
 pub fn recover(journal: &Path) -> Result<bool, ApplyError> {
     let error = |source| ApplyError::Journal {
         path: journal.to_path_buf(),
@@ -161,7 +162,14 @@ pub fn recover(journal: &Path) -> Result<bool, ApplyError> {
             "another version of efimera wrote it",
         )));
     }
-    let root = Beneath::open(&journal.root()).map_err(|errno| error(errno.into()))?;
+    let root = match Beneath::open(&journal.root()) {
+        // With the directory went everything that could be put back.
+        Err(Errno::NOENT) => return file.remove().map(|()| false),
+        other => other.map_err(|errno| error(errno.into()))?,
+    };
+    if !root.lock().map_err(|errno| error(errno.into()))? {
+        return Err(ApplyError::Busy(journal.root()));
+    }
     let undone = journal.phase == Phase::Commit;
     let transaction = Transaction::resume(&root, journal).map_err(|errno| error(errno.into()))?;
     if undone {

@@ -148,10 +148,12 @@ impl Planner<'_> {
         let mut found = self.root.look(path).map_err(unreadable)?;
         let (old, new) = (change.old.as_ref(), change.new.as_ref());
         if found == Found::LinkAbove {
-            if !self.parent_comes(path) {
+            // Right where the set itself puts the link there, or a directory in its place.
+            let expected =
+                self.parent_comes(path) || (new.is_none() && self.link_comes_above(path));
+            if !expected {
                 return Err(ConflictKind::LinkAbove);
             }
-            // The link itself gives way to a directory.
             found = Found::NoParent;
         }
         let is_dir = |node: Option<&Node>| node.is_some_and(|node| node.kind == Kind::Dir);
@@ -240,6 +242,14 @@ impl Planner<'_> {
     fn parent_comes(&self, path: &RelPath) -> bool {
         let parent = path.parent().and_then(|parent| self.changes.get(&parent));
         parent.is_some_and(|change| change.new.as_ref().is_some_and(|new| new.kind == Kind::Dir))
+    }
+
+    /// The set puts a link in the place of a directory above. Whether it is there already is a question of its own.
+    fn link_comes_above(&self, path: &RelPath) -> bool {
+        let above = std::iter::successors(path.parent(), RelPath::parent);
+        let changes = above.filter_map(|dir| self.changes.get(&dir));
+        let news = changes.filter_map(|change| change.new.as_ref());
+        news.into_iter().any(|new| new.kind == Kind::Symlink)
     }
 
     fn must_be_emptied(&self, path: &RelPath) -> Result<(), ConflictKind> {

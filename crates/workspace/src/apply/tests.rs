@@ -319,6 +319,30 @@ fn a_link_that_gives_way_to_a_directory_is_replaced() {
 }
 
 #[test]
+fn a_directory_that_gave_way_to_a_link_is_done() {
+    let outside = tempfile::tempdir().unwrap();
+    fs::write(outside.path().join("x"), "canary").unwrap();
+    let old = Files::of([("d/x", file("1")), ("d/e/y", file("1"))]);
+    let new = Files::of([("d", link(outside.path().to_str().unwrap()))]);
+    let host = Host::new(&old);
+    for todo in [4, 0] {
+        let operation = host.apply(&compare(&old, &new), &new).unwrap();
+        assert_eq!(operation.changes.len(), todo);
+        assert_eq!(host.files(), new);
+    }
+    // Another link than that of the set is a conflict.
+    let host = Host::new(&Files::of([("d", link("elsewhere"))]));
+    let found = host.conflicts(&compare(&old, &new));
+    assert_eq!(
+        found,
+        [Conflict {
+            path: path("d"),
+            kind: ConflictKind::OtherKind
+        }]
+    );
+}
+
+#[test]
 fn a_deleted_directory_keeps_what_the_machine_never_had() {
     let old = Files::of([("d/a", file("1")), ("d/e/b", file("1")), ("f/c", file("1"))]);
     let new = Files::default();
@@ -453,6 +477,40 @@ fn two_operations_at_once_are_refused() {
     assert!(matches!(error, ApplyError::Busy(_)));
     assert_eq!(host.files(), old);
     // A journal that was never written is of an operation that never began.
+    assert!(!recover(&host.journal()).unwrap());
+    assert!(!host.journal().exists());
+}
+
+#[test]
+fn an_operation_at_work_is_not_recovered() {
+    let old = Files::default();
+    let new = Files::of([("a", file("1"))]);
+    let host = Host::new(&old);
+    let plan = plan(&compare(&old, &new), &host.root()).unwrap();
+    let mut seen = Vec::new();
+    plan.apply_with(&new, &host.journal(), Renames::Exchange, &mut |_| {
+        seen.push(recover(&host.journal()));
+        true
+    })
+    .unwrap();
+    assert!(
+        matches!(seen.as_slice(), [Err(ApplyError::Busy(_))]),
+        "{seen:?}"
+    );
+    assert_eq!(host.files(), new);
+    // The lock went with the operation.
+    host.apply(&compare(&new, &old), &old).unwrap();
+}
+
+#[test]
+fn a_journal_of_a_directory_that_is_gone_is_forgotten() {
+    let old = Files::default();
+    let new = Files::of([("a", file("1"))]);
+    let host = Host::new(&old);
+    let plan = plan(&compare(&old, &new), &host.root()).unwrap();
+    plan.apply_with(&new, &host.journal(), Renames::Exchange, &mut |_| false)
+        .unwrap();
+    fs::remove_dir_all(host.root()).unwrap();
     assert!(!recover(&host.journal()).unwrap());
     assert!(!host.journal().exists());
 }

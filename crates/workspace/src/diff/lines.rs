@@ -1,13 +1,10 @@
-use similar::{Algorithm, DiffOp, DiffTag};
-use std::collections::HashMap;
-use std::time::{Duration, Instant};
+use imara_diff::{Algorithm, Diff, InternedInput};
+use std::ops::Range;
 
 /// The most bytes that a side may have to be compared line by line.
 pub const MAX_TEXT: u64 = 16 * 1024 * 1024;
 /// Lines around a change.
 const CONTEXT: usize = 3;
-/// How long one file is compared. After it what is left counts as replaced as a whole: correct, and coarse.
-const PATIENCE: Duration = Duration::from_secs(3);
 
 /// Which side a line is on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,7 +42,8 @@ pub struct Hunk<'a> {
 pub(super) struct Comparison<'a> {
     old: Vec<&'a [u8]>,
     new: Vec<&'a [u8]>,
-    ops: Vec<DiffOp>,
+    /// Lines that were replaced, from the top down.
+    changes: Vec<(Range<usize>, Range<usize>)>,
 }
 
 /// True for what is no text: it holds a NUL.
@@ -53,76 +51,68 @@ pub(super) fn is_binary(bytes: &[u8]) -> bool {
     bytes.contains(&0)
 }
 
-/// Compares line by line.
+/// Compares line by line. The answer is the same each time, and takes little more than linear time: where texts
+/// have next to nothing in common, the algorithm settles for a coarser one.
 pub(super) fn compare<'a>(old: &'a [u8], new: &'a [u8]) -> Comparison<'a> {
-    let (old, new) = (split(old), split(new));
-    // Numbers compare faster than lines.
-    let mut numbers: HashMap<&[u8], u32> = HashMap::new();
-    let mut number = |line: &&'a [u8]| {
-        let next = u32::try_from(numbers.len()).unwrap_or(u32::MAX);
-        *numbers.entry(line).or_insert(next)
-    };
-    let old_numbers: Vec<u32> = old.iter().map(&mut number).collect();
-    let new_numbers: Vec<u32> = new.iter().map(&mut number).collect();
-    let deadline = Some(Instant::now() + PATIENCE);
-    let ops = similar::capture_diff_slices_deadline(
-        Algorithm::Myers,
-        &old_numbers,
-        &new_numbers,
-        deadline,
-    );
-    Comparison { old, new, ops }
+    let input = InternedInput::new(old, new);
+    let mut diff = Diff::compute(Algorithm::Histogram, &input);
+    // Moves a change to where a person would put it: to a blank line, or the start of a block.
+    diff.postprocess_lines(&input);
+    let lines = |range: Range<u32>| range.start as usize..range.end as usize;
+    let changes = diff
+        .hunks()
+        .map(|hunk| (lines(hunk.before), lines(hunk.after)))
+        .collect();
+    Comparison {
+        old: split(old),
+        new: split(new),
+        changes,
+    }
 }
 
 impl<'a> Comparison<'a> {
     /// Lines added and removed.
     pub(super) fn counts(&self) -> (u64, u64) {
-        let changed = self.ops.iter().filter(|op| op.tag() != DiffTag::Equal);
-        changed.fold((0, 0), |(added, removed), op| {
-            (
-                added + op.new_range().len() as u64,
-                removed + op.old_range().len() as u64,
-            )
-        })
+        self.changes
+            .iter()
+            .fold((0, 0), |(added, removed), (old, new)| {
+                (added + new.len() as u64, removed + old.len() as u64)
+            })
     }
 
+    /// Changes with the lines around them; those whose lines around meet are one.
     pub(super) fn hunks(&self) -> Vec<Hunk<'a>> {
-        similar::group_diff_ops(self.ops.clone(), CONTEXT)
-            .iter()
+        let near =
+            |a: &(Range<usize>, _), b: &(Range<usize>, _)| b.0.start - a.0.end <= 2 * CONTEXT;
+        self.changes
+            .chunk_by(near)
             .map(|group| self.hunk(group))
             .collect()
     }
 
-    fn hunk(&self, group: &[DiffOp]) -> Hunk<'a> {
+    fn hunk(&self, group: &[(Range<usize>, Range<usize>)]) -> Hunk<'a> {
         let mut lines = Vec::new();
         let mut push =
             |tag, texts: &[&'a [u8]]| lines.extend(texts.iter().map(|text| Line { tag, text }));
-        for op in group {
-            let (old, new) = (&self.old[op.old_range()], &self.new[op.new_range()]);
-            if op.tag() == DiffTag::Equal {
-                push(Tag::Context, old);
-            } else {
-                push(Tag::Removed, old);
-                push(Tag::Added, new);
-            }
+        let (first, last) = (&group[0], &group[group.len() - 1]);
+        let before = first.0.start.min(CONTEXT);
+        let after = (self.old.len() - last.0.end).min(CONTEXT);
+        let mut at = first.0.start - before;
+        for (old, new) in group {
+            push(Tag::Context, &self.old[at..old.start]);
+            push(Tag::Removed, &self.old[old.clone()]);
+            push(Tag::Added, &self.new[new.clone()]);
+            at = old.end;
         }
+        push(Tag::Context, &self.old[at..at + after]);
         let span = |start: usize, end: usize| {
             let count = end - start;
             // A hunk without lines on one side names the line before it.
             (if count == 0 { start } else { start + 1 }, count)
         };
-        let (first, last) = (group.first(), group.last());
-        let old = (
-            first.map_or(0, |op| op.old_range().start),
-            last.map_or(0, |op| op.old_range().end),
-        );
-        let new = (
-            first.map_or(0, |op| op.new_range().start),
-            last.map_or(0, |op| op.new_range().end),
-        );
         Hunk {
-            old: span(old.0, old.1),
-            new: span(new.0, new.1),
+            old: span(first.0.start - before, last.0.end + after),
+            new: span(first.1.start - before, last.1.end + after),
             lines,
         }
     }

@@ -21,7 +21,8 @@ pub trait BlobSink {
     /// True when a content of this digest and size is kept already. (After a power cut a file may be there and
     /// empty, hence the size.)
     fn holds(&self, digest: &Digest, size: u64) -> bool;
-    /// Everything that was finished survives a power cut after this.
+    /// Starts to bring everything that was finished to the disk. Contents are checked when they are read, so that
+    /// a power cut before it is done is noticed.
     fn sync(&mut self) -> io::Result<()>;
 }
 
@@ -103,7 +104,7 @@ impl BlobDir {
 }
 
 /// Copies all of `from` to `to`; `InvalidData` when it did not have this digest.
-fn copy_checked(
+pub(crate) fn copy_checked(
     from: &mut dyn io::Read,
     digest: &Digest,
     to: &mut dyn io::Write,
@@ -181,8 +182,11 @@ impl BlobSink for BlobDir {
     fn sync(&mut self) -> io::Result<()> {
         if std::mem::take(&mut self.dirty) {
             let dir = fs::File::open(&self.dir)?;
-            // One call for all files: an fsync each would take seconds for a thousand small ones.
-            rustix::fs::syncfs(dir.file())?;
+            // One call for all files: an fsync each would take seconds for a thousand small ones. It waits for
+            // whatever else is written to the file system, and whoever calls us must not.
+            std::thread::Builder::new()
+                .name("sync".to_owned())
+                .spawn(move || rustix::fs::syncfs(dir.file()).ok())?;
         }
         Ok(())
     }

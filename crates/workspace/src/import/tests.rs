@@ -517,6 +517,20 @@ fn requests_fit_a_frame() {
 }
 
 #[test]
+fn what_an_abandoned_pass_read_is_not_read_again() {
+    let new = Files::of([("a", file("1")), ("b", file("2"))]);
+    let mut guest = Guest::plain(Files::default(), new.clone());
+    let mut memory = Memory::default();
+    let (_, known, _) = run(&mut guest, KnownState::default(), &mut memory).unwrap();
+    let (_, known, _) = run(&mut guest, known, &mut memory).unwrap();
+    let import = guest.import(known, NoRules, &[]);
+    let known = import(&mut memory).abandon();
+    let (set, _, counts) = run(&mut guest, known, &mut memory).unwrap();
+    assert_eq!(set, compare(&Files::default(), &new));
+    assert_eq!(counts.files_read, 0);
+}
+
+#[test]
 fn a_sparse_giant_is_never_asked_for() {
     let mut guest = Guest::plain(Files::default(), Files::of([("ok", file("1"))]));
     guest.extra(b"", b"giant", FileKind::File);

@@ -11,17 +11,17 @@ mod import;
 mod names;
 
 /// Runs all seeds of a target; those whose names start with `yes` must be taken, all others must not.
-fn replay(target: &str, yes: &str, taken: impl Fn(&[u8]) -> bool) {
+fn replay(target: &str, yes: &str, taken: impl Fn(&[u8]) -> bool) -> std::io::Result<()> {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("../../fuzz/seeds")
         .join(target);
     let mut counts = (0, 0);
-    for entry in fs::read_dir(dir).unwrap() {
-        let entry = entry.unwrap();
-        let name = entry.file_name().into_string().unwrap();
+    for entry in fs::read_dir(dir)? {
+        let entry = entry?;
+        let name = entry.file_name().to_string_lossy().into_owned();
         let expected = name.starts_with(yes);
         assert_eq!(
-            taken(&fs::read(entry.path()).unwrap()),
+            taken(&fs::read(entry.path())?),
             expected,
             "{target}/{name}"
         );
@@ -34,23 +34,24 @@ fn replay(target: &str, yes: &str, taken: impl Fn(&[u8]) -> bool) {
         counts.0 >= 5 && counts.1 >= 5,
         "{target} has its seeds: {counts:?}"
     );
+    Ok(())
 }
 
 #[test]
-fn imports() {
+fn imports() -> std::io::Result<()> {
     replay("import_replies", "ok-", |bytes| {
         import::drive(bytes).is_some()
-    });
+    })
 }
 
 #[test]
-fn change_sets() {
+fn change_sets() -> std::io::Result<()> {
     replay("change_set", "ok-", |bytes| {
         change_set::drive(bytes).is_some()
-    });
+    })
 }
 
 #[test]
-fn names_of_exports() {
-    replay("export_names", "alias-", names::drive);
+fn names_of_exports() -> std::io::Result<()> {
+    replay("export_names", "alias-", names::drive)
 }
