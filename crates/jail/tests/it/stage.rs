@@ -46,7 +46,13 @@ impl Stage {
         fs_err::set_permissions(directory.path(), PermissionsExt::from_mode(0o777)).unwrap();
         // The build's directory may be closed to other users.
         let program = directory.path().join("jail-probe");
-        fs_err::copy(env!("CARGO_BIN_EXE_jail-probe"), &program).unwrap();
+        // By another process: a descriptor of ours, open for writing, could be inherited by a child that another
+        // test forks in this moment, and the program could not be executed while that lives ("text file busy").
+        let copied = Command::new("cp")
+            .arg(env!("CARGO_BIN_EXE_jail-probe"))
+            .arg(&program)
+            .status();
+        assert!(copied.unwrap().success());
         fs_err::set_permissions(&program, PermissionsExt::from_mode(0o755)).unwrap();
 
         let tcp = TcpListener::bind(("127.0.0.1", 0)).unwrap();

@@ -41,7 +41,20 @@ impl Stage {
         let directory = tempfile::tempdir().unwrap();
         fs_err::set_permissions(directory.path(), PermissionsExt::from_mode(0o755)).unwrap();
         let path = |name: &str| directory.path().join(name);
-        fs_err::copy(env!("CARGO_BIN_EXE_machine-role"), path("machine-role")).unwrap();
+        // By another process: a descriptor of ours, open for writing, could be inherited by a child that another
+        // test forks in this moment, and the program could not be executed while that lives ("text file busy").
+        let role = env!("CARGO_BIN_EXE_machine-role");
+        let copied = Command::new("cp")
+            .arg(role)
+            .arg(path("machine-role"))
+            .status();
+        assert!(copied.unwrap().success());
+        // The stored kernel is its owner's alone.
+        fs_err::write(
+            path("vmlinuz"),
+            fs_err::read(kernel_directory().join("vmlinuz")).unwrap(),
+        )
+        .unwrap();
         fs_err::write(
             path("initramfs"),
             initramfs(&kernel_directory(), &init(directory.path())),
@@ -51,7 +64,7 @@ impl Stage {
         root.resize(SCRATCH_SIZE, 0);
         fs_err::write(path("root"), root).unwrap();
         Self {
-            kernel: kernel_directory().join("vmlinuz"),
+            kernel: path("vmlinuz"),
             directory,
         }
     }
