@@ -75,7 +75,7 @@ fn an_emulated_machine() {
     -no-reboot
     -kernel /proc/self/fd/10
     -initrd /proc/self/fd/11
-    -append console=ttyS0 quiet panic=-1 cryptomgr.notests norandmaps efimera.trace=1,2
+    -append console=ttyS0 quiet panic=-1 cryptomgr.notests norandmaps no_timer_check efimera.trace=1,2
     -chardev socket,id=qmp,fd=14
     -mon chardev=qmp,mode=control
     -chardev socket,id=console,fd=15
@@ -116,7 +116,7 @@ fn a_hardware_machine_differs_in_the_processor_alone() {
             "-cpu host,vmx=off,svm=off,pmu=off",
         ),
         (
-            "-append console=ttyS0 quiet panic=-1 cryptomgr.notests norandmaps efimera.trace=1,2",
+            "-append console=ttyS0 quiet panic=-1 cryptomgr.notests norandmaps no_timer_check efimera.trace=1,2",
             "-append console=ttyS0 quiet panic=-1 cryptomgr.notests efimera.trace=1,2",
         ),
     ]
