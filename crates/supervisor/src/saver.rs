@@ -57,7 +57,8 @@ pub(crate) struct Saver {
     known: KnownState,
     job: Option<Job>,
     due: Option<Duration>,
-    idle: bool,
+    /// A session runs; otherwise only what sessions left behind can change something.
+    active: bool,
 }
 
 #[derive(Debug)]
@@ -90,13 +91,15 @@ impl Saver {
             known: KnownState::default(),
             job: None,
             due: None,
-            idle: false,
+            active: false,
         }
     }
 
-    /// Whether the sandbox's own command is over, and only what it left behind can change something.
-    pub(crate) fn set_idle(&mut self, idle: bool) {
-        self.idle = idle;
+    /// Says whether a session runs. What begins or ends one is a reason to look soon.
+    pub(crate) fn set_active(&mut self, now: Duration, active: bool) {
+        if std::mem::replace(&mut self.active, active) != active {
+            self.due = self.due.map(|due| due.min(now + FIRST));
+        }
     }
 
     /// Starts the clock: a process runs that can change something.
@@ -437,7 +440,7 @@ impl Saver {
 
     fn next(&mut self, now: Duration, took: Duration) {
         if self.due.is_some() {
-            let least = if self.idle { IDLE } else { FIRST };
+            let least = if self.active { FIRST } else { IDLE };
             let pause = (took * SHARE).clamp(least, LONGEST_PAUSE.max(took));
             self.due = Some(now + pause);
         }

@@ -479,6 +479,9 @@ impl<'a> Supervisor<'a> {
     /// After the events: what time demands, and what can be moved on.
     fn settle(&mut self) {
         let now = self.now();
+        let sessions = |relay: &Relay| relay.role != Role::Files && relay.guest.is_some();
+        self.saver
+            .set_active(now, self.relays.values().any(sessions));
         if let Some(machine) = &mut self.machine {
             let outcomes = self.saver.tick(now, &mut machine.guest.mux);
             self.saver.push(&mut machine.guest.mux);

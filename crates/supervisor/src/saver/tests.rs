@@ -117,6 +117,7 @@ fn the_pause_follows_the_cost() {
     ] {
         let mut bed = Bed::new();
         assert_eq!(bed.saver.deadline(), None);
+        bed.saver.set_active(ms(0), true);
         bed.saver.schedule(ms(0));
         assert_eq!(bed.saver.deadline(), Some(ms(2_000)));
         assert!(bed.saver.tick(ms(1_999), &mut bed.host).is_empty());
@@ -137,12 +138,19 @@ fn the_pause_follows_the_cost() {
 fn a_machine_at_rest_is_looked_at_rarely_or_not_at_all() {
     let mut bed = Bed::new();
     bed.saver.schedule(ms(0));
-    bed.saver.set_idle(true);
     bed.saver.tick(ms(2_000), &mut bed.host);
     let (id, _) = bed.asked().unwrap();
     bed.answer(ms(2_010), id);
     assert_eq!(bed.saver.deadline(), Some(ms(62_010)));
+    // A session that begins is looked at soon, and so is what it left when it ends.
+    bed.saver.set_active(ms(10_000), true);
+    assert_eq!(bed.saver.deadline(), Some(ms(12_000)));
+    bed.saver.set_active(ms(11_000), true);
+    assert_eq!(bed.saver.deadline(), Some(ms(12_000)));
+    bed.saver.set_active(ms(11_500), false);
+    assert_eq!(bed.saver.deadline(), Some(ms(12_000)));
     bed.saver.rest();
+    bed.saver.set_active(ms(12_000), true);
     assert_eq!(bed.saver.deadline(), None);
 }
 

@@ -34,7 +34,6 @@ impl Supervisor<'_> {
             Action::Record(state) => {
                 self.record.state = state;
                 self.write_record();
-                self.saver.set_idle(state == State::Idle);
             }
             Action::StartMain => {
                 self.open_log();
