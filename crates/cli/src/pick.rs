@@ -4,7 +4,10 @@ use crate::context::Context;
 use crate::error::{CommandError, Result};
 use base::Name;
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 use store::{Completeness, Dirs, ResultHead, Store};
+use supervisor::client;
+use supervisor::control::{Command, Note};
 use workspace::ChangeSet;
 
 /// Opens the store.
@@ -65,6 +68,24 @@ pub(crate) fn is_waiting(store: &Store, head: &ResultHead) -> Result<bool> {
     Ok(head.applied.is_none()
         && (!head.commits.is_empty() || !changes(store, &head.spec.name)?.is_empty()))
 }
+
+/// Has a running sandbox save what it has now, so that what is looked at is not its last checkpoint.
+pub(crate) fn refresh(context: &Context, store: &Store, name: &Name) {
+    if !store.is_alive(name).unwrap_or(false) {
+        return;
+    }
+    let deadline = Instant::now() + PATIENCE;
+    let asked = client::connect(store, name)
+        .and_then(|mut connection| connection.ask(&Command::Checkpoint, Some(deadline)));
+    if !matches!(asked, Ok(Note::Saved)) && store.is_alive(name).unwrap_or(false) {
+        context.ui.warn(format!(
+            "{name} did not save what it has now; this is its last checkpoint"
+        ));
+    }
+}
+
+/// How long a running sandbox may take to save what it has.
+const PATIENCE: Duration = Duration::from_mins(1);
 
 /// A result's change set; empty before its first checkpoint.
 pub(crate) fn changes(store: &Store, name: &Name) -> Result<ChangeSet> {

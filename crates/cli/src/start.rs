@@ -19,7 +19,7 @@ use base::Name;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::process::{Command as Program, Stdio};
-use store::{GuestUser, Lock, Spec, Store, StoreError};
+use store::{Ending, GuestUser, Lock, Spec, Store, StoreError};
 use supervisor::client::Connection;
 use supervisor::control::{Command, End, Note};
 use wire::message::Exec;
@@ -122,9 +122,14 @@ fn finish(
         }
         Ok(Outcome::Left) => Ok(130),
         Err(error) => {
-            // Whatever happened, what was saved before it is worth a line.
+            // Whatever happened, what was saved before it is worth a line, and the result may know why.
             receipt::print(context, store, name, wish.json)?;
-            Err(error)
+            match store.settled_result(name).map(|head| head.ending) {
+                Ok(Some(Ending::Crashed(why))) => {
+                    Err(CommandError::new(format!("The machine is gone: {why}")))
+                }
+                _ => Err(error),
+            }
         }
     }
 }

@@ -83,10 +83,12 @@ pub(crate) fn command_line(spec: &Spec, numbers: &Numbers) -> Vec<OsString> {
                  cache.no-flush=on"
             ),
         );
+        // When the host's disk is full the guest is told (an I/O error there); QEMU's default would pause it, and it
+        // would look as if it hung.
         line.option(
             "-device",
             format!(
-                "virtio-blk-pci,{MODERN},drive=disk{index},serial={},config-wce=off",
+                "virtio-blk-pci,{MODERN},drive=disk{index},serial={},config-wce=off,werror=report,rerror=report",
                 disk.serial
             ),
         );

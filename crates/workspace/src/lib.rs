@@ -20,6 +20,7 @@ pub use apply::{
     PlanError, plan, recover,
 };
 pub use baseline::{Baseline, BaselineError, Entry, IMAGE_FILE, IgnoreFile, Kind, LIST_FILE};
+pub use change::{Change, ChangeSet, ChangeSetError, MAX_CHANGES, MAX_TARGET, Node, Rename, Stat};
 pub use codec::Malformed;
 pub use collect::{
     AUTO_HISTORY_LIMIT, CollectError, CollectOptions, Collected, DEFAULT_MAX_FILE_SIZE,
@@ -32,16 +33,13 @@ pub use diff::{
 };
 pub use git::GitError;
 pub use ignore::Ignore;
-pub use pack::{PackError, PackOptions, PackProgress, forget, pack};
-pub use change::{
-    Change, ChangeSet, ChangeSetError, MAX_CHANGES, MAX_TARGET, Node, Rename, Stat,
-};
 pub use import::{
     ArtifactError, Artifacts, BlobDir, BlobSink, Counts, IgnoreRules, Import, ImportError,
-    KnownState, Limits, Listing, MAX_ENTRIES, MAX_EXCESS, MAX_FILE, MAX_NAMED,
-    MAX_PATH_BYTES, MAX_TOTAL, MAX_TRIES, NoRules, Reason, Refusal,
+    KnownState, Limits, Listing, MAX_ENTRIES, MAX_EXCESS, MAX_FILE, MAX_NAMED, MAX_PATH_BYTES,
+    MAX_TOTAL, MAX_TRIES, NoRules, Reason, Refusal,
 };
 pub use names::{Refused, check_exported, is_git_store_alias};
+pub use pack::{PackError, PackOptions, PackProgress, forget, pack};
 
 #[cfg(test)]
 use pack::tests as pack_tests;

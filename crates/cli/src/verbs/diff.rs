@@ -43,6 +43,7 @@ pub(crate) fn run(context: &Context, args: &DiffArgs) -> Result<u8> {
             head
         }
     };
+    pick::refresh(context, &store, &head.spec.name);
     let changes = pick::changes(&store, &head.spec.name)?;
     let baseline = Baseline::load(&store.baseline_dir(&head.spec.baseline))?;
     let blobs = BlobDir::open(store.result_dir(&head.spec.name).blobs())?;

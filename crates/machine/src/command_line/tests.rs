@@ -88,11 +88,11 @@ fn an_emulated_machine() {
     -add-fd fd=12,set=0
     -blockdev driver=file,node-name=file0,filename=/dev/fdset/0,read-only=on,locking=off,discard=unmap,cache.no-flush=on
     -blockdev driver=raw,node-name=disk0,file=file0,read-only=on,discard=unmap,cache.no-flush=on
-    -device virtio-blk-pci,disable-legacy=on,drive=disk0,serial=root,config-wce=off
+    -device virtio-blk-pci,disable-legacy=on,drive=disk0,serial=root,config-wce=off,werror=report,rerror=report
     -add-fd fd=13,set=1
     -blockdev driver=file,node-name=file1,filename=/dev/fdset/1,read-only=off,locking=off,discard=unmap,cache.no-flush=on
     -blockdev driver=raw,node-name=disk1,file=file1,read-only=off,discard=unmap,cache.no-flush=on
-    -device virtio-blk-pci,disable-legacy=on,drive=disk1,serial=scratch,config-wce=off
+    -device virtio-blk-pci,disable-legacy=on,drive=disk1,serial=scratch,config-wce=off,werror=report,rerror=report
     ");
 }
 

@@ -20,11 +20,7 @@ fn replay(target: &str, yes: &str, taken: impl Fn(&[u8]) -> bool) -> std::io::Re
         let entry = entry?;
         let name = entry.file_name().to_string_lossy().into_owned();
         let expected = name.starts_with(yes);
-        assert_eq!(
-            taken(&fs::read(entry.path())?),
-            expected,
-            "{target}/{name}"
-        );
+        assert_eq!(taken(&fs::read(entry.path())?), expected, "{target}/{name}");
         counts = (
             counts.0 + u32::from(expected),
             counts.1 + u32::from(!expected),
