@@ -77,6 +77,7 @@ pub(super) fn walk(options: &CollectOptions, place: Place) -> Result<Collected, 
     }
     walker.directory(&fd, &RelPath::root(), &scope)?;
     walker.check()?;
+    walker.add_way_to(&fd, &cwd);
 
     let Walker {
         repositories,
@@ -564,6 +565,21 @@ impl Walker<'_> {
         // A walk by directories is not in the order of whole paths: `a-b` comes before `a/b`.
         self.entries.sort_unstable_by(|a, b| a.path.cmp(&b.path));
         Ok(())
+    }
+
+    /// Makes sure that the directory in which the command was given is there, though it may be ignored, and empty.
+    fn add_way_to(&mut self, root: &OwnedFd, cwd: &RelPath) {
+        let mut next = Some(cwd.clone());
+        while let Some(dir) = next.filter(|dir| !dir.is_root()) {
+            next = dir.parent();
+            let Err(at) = self.entries.binary_search_by(|found| found.path.cmp(&dir)) else {
+                return;
+            };
+            if let Ok(stat) = rustix::fs::statat(root, dir.as_path(), AtFlags::SYMLINK_NOFOLLOW) {
+                self.entries
+                    .insert(at, found(dir, Kind::Dir, &stat, Vec::new()));
+            }
+        }
     }
 }
 

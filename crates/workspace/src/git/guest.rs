@@ -358,10 +358,10 @@ pub(crate) fn index<'a>(
     index.tree_cache = index.tree_cache.filter(|_| keep_tree_cache);
     let mut newest = repository.index_mtime.map_or(0, |(seconds, _)| seconds);
     for entry in &mut index.entries {
-        if entry.is_gitlink() || entry.stage() != 0 {
+        if entry.stage() != 0 {
             continue;
         }
-        let Some(file) = facts(&entry.path) else {
+        let Some(file) = facts(&entry.path).filter(|_| !entry.is_gitlink()) else {
             if left_out(&entry.path) {
                 entry.set_skip_worktree();
             }

@@ -88,13 +88,12 @@ fn star(pattern: &[u8], at: usize, text: &[u8], slashes: Slashes) -> Outcome {
     } else if stars >= 2 {
         let opens = at == 0 || pattern[at - 1] == b'/';
         let closes = rest.is_empty() || rest[0] == b'/' || rest.starts_with(b"\\/");
-        // `**/` also stands for no directory at all.
-        if opens
-            && closes
-            && rest.first() == Some(&b'/')
-            && attempt(pattern, next + 1, text, slashes) == Outcome::Match
-        {
-            return Outcome::Match;
+        // `**/` also stands for no directory at all. Where even that can't match, a later start can't either.
+        if opens && closes && rest.first() == Some(&b'/') {
+            let outcome = attempt(pattern, next + 1, text, slashes);
+            if matches!(outcome, Outcome::Match | Outcome::Never) {
+                return outcome;
+            }
         }
         opens && closes
     } else {

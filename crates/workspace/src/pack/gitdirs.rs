@@ -278,11 +278,14 @@ impl Repo<'_> {
         let full = |path: &[u8]| self.full_path(path);
         let left_out = |path: &[u8]| {
             full(path).is_some_and(|path| {
-                is_below_any(&path, &collected.absent)
-                    || collected
-                        .only
-                        .as_ref()
-                        .is_some_and(|only| !path.is_within(only))
+                let only = collected.only.as_ref();
+                let out = is_below_any(&path, &collected.absent)
+                    || only.is_some_and(|only| !path.is_within(only));
+                // A submodule that is taken along in part is there.
+                let entries = &collected.entries;
+                out && entries
+                    .binary_search_by(|found| found.path.cmp(&path))
+                    .is_err()
             })
         };
         git::index(

@@ -243,7 +243,11 @@ fn only_one_path() {
         ..bench.options("repo/b")
     };
     let round = bench.round_with(&options);
-    assert_eq!(round.paths(), ["a", "a/deep", "a/deep/two", "a/one"]);
+    assert_eq!(
+        round.paths(),
+        ["a", "a/deep", "a/deep/two", "a/one", "b"],
+        "and where the command was given"
+    );
     let (text, _) = bench.try_git(&round.out, &["status", "--porcelain"]);
     assert_eq!(text, " M a/one\n");
 
@@ -264,6 +268,44 @@ fn only_one_path() {
         collect(&options).unwrap_err(),
         CollectError::NoSuchPath { .. }
     ));
+}
+
+#[test]
+fn directory_of_the_command_is_always_there() {
+    let bench = Bench::new();
+    bench.write("repo/.gitignore", "build/\n");
+    bench.write("repo/build/deep/x", "x");
+    bench.write("repo/a", "a");
+    bench.git("repo", &["init", "-q"]);
+    let round = bench.round("repo/build/deep");
+    assert_eq!(round.paths(), [".gitignore", "a", "build", "build/deep"]);
+    assert_eq!(round.baseline.left_out.ignored, 1);
+    let options = CollectOptions {
+        only: Some(rel("a")),
+        ..bench.options("repo/build")
+    };
+    assert_eq!(bench.round_with(&options).paths(), ["a", "build"]);
+}
+
+#[test]
+fn excluded_submodule_is_no_deletion() {
+    let bench = Bench::new();
+    bench.write("origin/file", "file");
+    bench.git("origin", &["init", "-q"]);
+    bench.git("origin", &["add", "file"]);
+    bench.git("origin", &["commit", "-qm", "first"]);
+    bench.write("repo/kept", "kept");
+    bench.git("repo", &["init", "-q"]);
+    bench.git("repo", &["submodule", "add", "-q", "../origin", "sub"]);
+    bench.git("repo", &["add", "kept"]);
+    bench.git("repo", &["commit", "-qm", "first"]);
+    let options = CollectOptions {
+        exclude: vec!["sub".into()],
+        ..bench.options("repo")
+    };
+    let round = bench.round_with(&options);
+    assert_eq!(round.paths(), [".gitmodules", "kept"]);
+    assert_eq!(bench.try_git(&round.out, &["status", "--porcelain"]).0, "");
 }
 
 #[test]
