@@ -432,8 +432,14 @@ impl<'a> Transaction<'a> {
 
     fn undo(&self, at: usize, step: &Step) -> Result<(), Errno> {
         let (parent, name) = match self.root.parent(step.path()) {
-            // Where its directory was never made, nothing was done.
-            Err(Errno::NOENT | Errno::NOTDIR) => return Ok(()),
+            // Where its directory was never made nothing was done, or somebody has moved it away since.
+            Err(errno @ (Errno::NOENT | Errno::NOTDIR | Errno::LOOP)) => {
+                return if self.holds_original(at)? {
+                    Err(errno)
+                } else {
+                    Ok(())
+                };
+            }
             other => other?,
         };
         match step {
@@ -475,6 +481,15 @@ impl<'a> Transaction<'a> {
                 self.bring_back(at, &parent, name)
             }
         }
+    }
+
+    /// Staging has what was at the step's path before.
+    fn holds_original(&self, at: usize) -> Result<bool, Errno> {
+        let Some(staging) = &self.staging else {
+            return Ok(false);
+        };
+        let staged = PathBuf::from(format!("n{at}"));
+        Ok(stat_at(staging, &original(at)).is_ok() || self.is_swapped_out(at, &staged)?)
     }
 
     /// What is staged for a step is not what we staged, but what the exchange brought there.

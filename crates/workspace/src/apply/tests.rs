@@ -319,6 +319,57 @@ fn a_link_that_gives_way_to_a_directory_is_replaced() {
 }
 
 #[test]
+fn a_crash_before_a_link_gave_way_is_undone() {
+    let old = Files::of([("d", link("a"))]);
+    let new = Files::of([("d/x", file("1"))]);
+    for steps in 0..3 {
+        let host = Host::new(&old);
+        let plan = plan(&compare(&old, &new), &host.root()).unwrap();
+        plan.apply_with(&new, &host.journal(), Renames::Exchange, &mut |step| {
+            step < steps
+        })
+        .unwrap();
+        assert!(recover(&host.journal()).unwrap());
+        assert_eq!(host.files(), old);
+    }
+}
+
+/// A file's directory is moved away between its replacement and the way back: the original is kept, and where it
+/// is is said.
+#[test]
+fn an_original_that_has_no_place_to_go_is_kept() {
+    let old = Files::of([("d/x", file("old")), ("e", file("1"))]);
+    let new = Files::of([("d/x", file("new")), ("e", file("2"))]);
+    let host = Host::new(&old);
+    let plan = plan(&compare(&old, &new), &host.root()).unwrap();
+    let error = plan
+        .apply_with(&new, &host.journal(), Renames::Exchange, &mut |step| {
+            if step == 1 {
+                fs::rename(host.root().join("d"), host.root().join("moved")).unwrap();
+                fs::write(host.root().join("e"), "mine").unwrap();
+            }
+            true
+        })
+        .unwrap_err();
+    let ApplyError::Rollback {
+        path: at, staging, ..
+    } = error
+    else {
+        panic!("{error:?}");
+    };
+    assert_eq!(at, path("d/x"));
+    let kept = Files::read(&staging);
+    assert!(kept.0.values().any(|item| *item == file("old")), "{kept:?}");
+    // Once the directory is back, so is the file.
+    fs::rename(host.root().join("moved"), host.root().join("d")).unwrap();
+    assert!(recover(&host.journal()).unwrap());
+    assert_eq!(
+        host.files(),
+        Files::of([("d/x", file("old")), ("e", file("mine"))])
+    );
+}
+
+#[test]
 fn a_directory_that_gave_way_to_a_link_is_done() {
     let outside = tempfile::tempdir().unwrap();
     fs::write(outside.path().join("x"), "canary").unwrap();
