@@ -8,7 +8,7 @@ mod wildmatch;
 
 use crate::{IgnoreFile, IgnoreRules};
 use base::RelPath;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use wildmatch::Slashes;
 
 /// A file of rules that is larger than this is not read: git's own limit is 100 MiB, and no one wrote more than a
@@ -96,6 +96,12 @@ pub(crate) fn verdict(
 pub(crate) struct RuleList {
     dir: RelPath,
     patterns: Vec<Pattern>,
+    /// Where the patterns that are plain names stand in the list, by their name.
+    by_name: HashMap<Vec<u8>, Vec<usize>>,
+    /// Where those of the form `*.ext` stand, by what follows their last dot.
+    by_extension: HashMap<Vec<u8>, Vec<usize>>,
+    /// Where all others stand.
+    others: Vec<usize>,
 }
 
 impl RuleList {
@@ -103,16 +109,31 @@ impl RuleList {
     /// it can't understand.
     pub(crate) fn parse(dir: &RelPath, rules: &[u8]) -> Self {
         let rules = rules.strip_prefix(b"\xef\xbb\xbf").unwrap_or(rules);
-        let patterns = rules
+        let patterns: Vec<Pattern> = rules
             .split(|byte| *byte == b'\n')
             .map(|line| line.strip_suffix(b"\r").unwrap_or(line))
             .filter(|line| !line.is_empty() && line[0] != b'#')
             .filter_map(|line| Pattern::parse(trim_trailing_spaces(line)))
             .collect();
-        Self {
+        let mut list = Self {
             dir: dir.clone(),
+            by_name: HashMap::new(),
+            by_extension: HashMap::new(),
+            others: Vec::new(),
             patterns,
+        };
+        for (at, pattern) in list.patterns.iter().enumerate() {
+            let place = if pattern.basename && pattern.literal == pattern.text.len() {
+                list.by_name.entry(pattern.text.clone()).or_default()
+            } else if pattern.basename && pattern.suffix && pattern.text.contains(&b'.') {
+                let extension = extension(&pattern.text).to_vec();
+                list.by_extension.entry(extension).or_default()
+            } else {
+                &mut list.others
+            };
+            place.push(at);
         }
+        list
     }
 
     /// True without a single rule.
@@ -127,11 +148,14 @@ impl RuleList {
             dir => path.strip_prefix(dir)?.strip_prefix(b"/")?,
         };
         let name = below.rsplit(|byte| *byte == b'/').next().unwrap_or(below);
-        self.patterns
-            .iter()
-            .rev()
-            .find(|pattern| pattern.matches(below, name, is_dir))
-            .map(|found| !found.negative)
+        let matches = |at: &&usize| self.patterns[**at].matches(below, name, is_dir);
+        let last = |list: &Vec<usize>| list.iter().rev().find(matches).copied();
+        let named = self.by_name.get(name).and_then(last);
+        let extended = self.by_extension.get(extension(name)).and_then(last);
+        let best = named.max(extended);
+        let mut stronger = self.others.iter().rev().take_while(|at| Some(**at) > best);
+        let found = stronger.find(matches).copied().or(best)?;
+        Some(!self.patterns[found].negative)
     }
 
     /// True when some rule could match a path below the directory `dir` (given below this list's own directory):
@@ -222,6 +246,11 @@ impl Pattern {
             dir.starts_with(literal) && self.literal < self.text.len()
         }
     }
+}
+
+/// What follows the last dot; all of it when there is none.
+fn extension(name: &[u8]) -> &[u8] {
+    name.rsplit(|byte| *byte == b'.').next().unwrap_or(name)
 }
 
 /// How many bytes at the start of `text` have no special meaning.

@@ -16,6 +16,7 @@ use std::io::Read as _;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
+use std::rc::Rc;
 
 /// Walks the whole workspace.
 pub(super) fn walk(options: &CollectOptions, place: Place) -> Result<Collected, CollectError> {
@@ -55,6 +56,7 @@ pub(super) fn walk(options: &CollectOptions, place: Place) -> Result<Collected, 
         privileged: rustix::process::geteuid().is_root(),
         repositories: Vec::new(),
         modules: Vec::new(),
+        cursors: Vec::new(),
         entries: Vec::new(),
         ignore: Vec::new(),
         left_out: Omitted::default(),
@@ -67,7 +69,7 @@ pub(super) fn walk(options: &CollectOptions, place: Place) -> Result<Collected, 
     };
     let mut scope = Scope {
         repository: None,
-        lists: Vec::new(),
+        lists: Rc::default(),
         ignored: false,
         included: false,
     };
@@ -147,6 +149,8 @@ struct Walker<'a> {
     repositories: Vec<Nested>,
     /// Submodules that each repository names.
     modules: Vec<Vec<Module>>,
+    /// Where in each repository's index the last question was answered.
+    cursors: Vec<usize>,
     entries: Vec<Found>,
     ignore: Vec<IgnoreFile>,
     left_out: Omitted,
@@ -165,7 +169,7 @@ struct Scope {
     /// The repository that it belongs to.
     repository: Option<usize>,
     /// Rules from the weakest to the strongest.
-    lists: Vec<std::rc::Rc<RuleList>>,
+    lists: Rc<Vec<Rc<RuleList>>>,
     /// A directory above is ignored: only what is tracked or included goes in.
     ignored: bool,
     /// A directory above was included by name.
@@ -201,11 +205,12 @@ impl Walker<'_> {
                 .map(|git| git::modules(git, &text))
                 .unwrap_or_default(),
         );
+        self.cursors.push(0);
         let history = history_of(&nested.repository, self.options.history);
         self.repositories.push(Nested { history, ..nested });
         let mut scope = Scope {
             repository: Some(self.repositories.len() - 1),
-            lists: Vec::new(),
+            lists: Rc::default(),
             ignored: false,
             included: false,
         };
@@ -217,7 +222,7 @@ impl Walker<'_> {
     fn add_rules(&mut self, scope: &mut Scope, dir: &RelPath, rules: Vec<u8>) {
         let list = RuleList::parse(dir, &rules);
         if !list.is_empty() {
-            scope.lists.push(list.into());
+            Rc::make_mut(&mut scope.lists).push(list.into());
             self.ignore.push(IgnoreFile {
                 dir: dir.clone(),
                 rules,
@@ -323,7 +328,7 @@ impl Walker<'_> {
     }
 
     /// Decides by names alone, and notes in `scope` what that means for what lies below.
-    fn fate(&self, path: &RelPath, is_dir: bool, scope: &mut Scope) -> Fate {
+    fn fate(&mut self, path: &RelPath, is_dir: bool, scope: &mut Scope) -> Fate {
         let bytes = path.as_bytes();
         if self.is_excluded(path, is_dir) {
             return Fate::Leave;
@@ -348,20 +353,25 @@ impl Walker<'_> {
     }
 
     /// True when the repository's index names the path, or something below it.
-    fn is_tracked(&self, path: &RelPath, is_dir: bool, repository: Option<usize>) -> bool {
-        let Some(nested) = repository.and_then(|at| self.repositories.get(at)) else {
+    fn is_tracked(&mut self, path: &RelPath, is_dir: bool, repository: Option<usize>) -> bool {
+        let Some((nested, cursor)) =
+            repository.and_then(|at| self.repositories.get(at).zip(self.cursors.get_mut(at)))
+        else {
             return false;
         };
-        let Some(below) = path.below(&nested.dir) else {
-            return false;
+        let below = match nested.dir.as_bytes() {
+            [] => path.as_bytes(),
+            dir => &path.as_bytes()[dir.len() + 1..],
         };
-        let below = below.as_bytes();
         let entries = &nested.repository.index.entries;
-        let at = entries.partition_point(|entry| entry.path.as_slice() < below);
-        let Some(entry) = entries.get(at) else {
-            return false;
-        };
-        if entry.path == below {
+        let is_at = |at: usize| entries.get(at).is_some_and(|entry| entry.path == below);
+        // The walk goes by names as the index does, so the next one asked for is most often the next one there.
+        if let Some(at) = [*cursor, *cursor + 1].into_iter().find(|at| is_at(*at)) {
+            *cursor = at;
+            return true;
+        }
+        *cursor = entries.partition_point(|entry| entry.path.as_slice() < below);
+        if is_at(*cursor) {
             return true;
         }
         if !is_dir {
@@ -369,9 +379,9 @@ impl Walker<'_> {
         }
         // Names such as `a-b` and `a.c` sort between `a` and `a/…`.
         let inside = [below, b"/"].concat();
-        let at = entries.partition_point(|entry| entry.path < inside);
+        *cursor = entries.partition_point(|entry| entry.path < inside);
         entries
-            .get(at)
+            .get(*cursor)
             .is_some_and(|entry| entry.path.starts_with(&inside))
     }
 

@@ -118,7 +118,9 @@ impl Index {
         let mut previous: Vec<u8> = Vec::new();
         for _ in 0..count {
             let entry = reader.entry(version, format, &previous).ok_or(SHORT)?;
-            previous.clone_from(&entry.path);
+            if version == 4 {
+                previous.clone_from(&entry.path);
+            }
             entries.push(entry);
         }
         let mut tree_cache = None;
@@ -258,7 +260,7 @@ impl<'a> Reader<'a> {
         let (dev, ino) = (self.u32()?, self.u32()?);
         let mode = self.u32()?;
         let (uid, gid, size) = (self.u32()?, self.u32()?, self.u32()?);
-        let oid = Oid::from_bytes(self.take(format.length())?);
+        let oid = Oid::from_bytes(self.take(format.length())?)?;
         let flags = self.u16()?;
         let extended = if flags & EXTENDED == 0 {
             0

@@ -27,13 +27,21 @@ impl ObjectFormat {
 }
 
 /// The name of a git object.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Oid(Vec<u8>);
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Oid {
+    bytes: [u8; 32],
+    length: u8,
+}
 
 impl Oid {
     /// From raw bytes, 20 or 32 of them.
-    pub(crate) fn from_bytes(bytes: &[u8]) -> Self {
-        Self(bytes.to_vec())
+    pub(crate) fn from_bytes(raw: &[u8]) -> Option<Self> {
+        let length = u8::try_from(raw.len())
+            .ok()
+            .filter(|length| matches!(length, 20 | 32))?;
+        let mut bytes = [0; 32];
+        bytes[..raw.len()].copy_from_slice(raw);
+        Some(Self { bytes, length })
     }
 
     /// From 40 or 64 hex digits.
@@ -43,24 +51,23 @@ impl Oid {
                 .to_digit(16)
                 .and_then(|value| u8::try_from(value).ok())
         };
-        if !matches!(hex.len(), 40 | 64) {
-            return None;
-        }
-        hex.chunks_exact(2)
+        let mut pairs = hex.chunks_exact(2);
+        let raw: Option<Vec<u8>> = pairs
+            .by_ref()
             .map(|pair| Some(nibble(pair[0])? << 4 | nibble(pair[1])?))
-            .collect::<Option<_>>()
-            .map(Self)
+            .collect();
+        Self::from_bytes(&raw.filter(|_| pairs.remainder().is_empty())?)
     }
 
     pub(crate) fn as_bytes(&self) -> &[u8] {
-        &self.0
+        &self.bytes[..usize::from(self.length)]
     }
 }
 
 impl fmt::Display for Oid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut hex = String::with_capacity(64);
-        for byte in &self.0 {
+        for byte in self.as_bytes() {
             write!(hex, "{byte:02x}")?;
         }
         f.write_str(&hex)
@@ -102,10 +109,15 @@ impl BlobHasher {
 
     pub(crate) fn finish(self) -> Oid {
         use sha2::Digest as _;
+        let (mut bytes, mut length) = ([0; 32], 32);
         match self.0 {
-            Inner::Sha1(hasher) => Oid::from_bytes(&hasher.finalize()),
-            Inner::Sha256(hasher) => Oid::from_bytes(&hasher.finalize()),
+            Inner::Sha1(hasher) => {
+                bytes[..20].copy_from_slice(&hasher.finalize());
+                length = 20;
+            }
+            Inner::Sha256(hasher) => bytes.copy_from_slice(&hasher.finalize()),
         }
+        Oid { bytes, length }
     }
 }
 

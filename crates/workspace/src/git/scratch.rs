@@ -112,20 +112,17 @@ impl Scratch {
         Ok(answer.split(|byte| *byte == 0).filter_map(file).collect())
     }
 
-    /// Makes the history end after the newest `commits` commits, and gives the list of those that lost parents.
+    /// Makes the history end after the newest `commits` commits that `tips` reach, and gives the list of those that
+    /// lost parents.
     pub(crate) fn cut(
         &self,
         git: &Git,
-        head: &Oid,
+        tips: &[Oid],
         commits: usize,
     ) -> Result<Option<Vec<u8>>, AnyError> {
         let mut command = self.command(git);
-        command.args([
-            "rev-list",
-            "--parents",
-            &format!("--max-count={commits}"),
-            &head.to_string(),
-        ]);
+        command.args(["rev-list", "--parents", &format!("--max-count={commits}")]);
+        command.args(tips.iter().map(ToString::to_string));
         let answer = output(command, b"")?;
         let lines: Vec<Vec<&[u8]>> = answer
             .split(|byte| *byte == b'\n')

@@ -105,7 +105,7 @@ impl Repo<'_> {
         let mut tips: Vec<Oid> = repository
             .head
             .iter()
-            .cloned()
+            .copied()
             .chain(git::pending(repository))
             .collect();
         tips.sort_unstable();
@@ -142,13 +142,14 @@ impl Repo<'_> {
         let repository = &self.nested.repository;
         let scratch_dir =
             Scratch::new(repository, scratch).map_err(|source| fault(source.into()))?;
-        let shallow = match &repository.head {
-            Some(head) if self.nested.history == HistoryUsed::Shallow => {
-                scratch_dir.cut(git, head, SHALLOW_COMMITS).map_err(fault)?
-            }
-            _ => repository.shallow.clone(),
-        };
         let tips = self.tips();
+        let shallow = if self.nested.history == HistoryUsed::Shallow && !tips.is_empty() {
+            scratch_dir
+                .cut(git, &tips, SHALLOW_COMMITS)
+                .map_err(fault)?
+        } else {
+            repository.shallow.clone()
+        };
         let shallow_digest = Digest::of(shallow.as_deref().unwrap_or_default());
         let history_key = PackKey::History {
             tips: tips.clone(),

@@ -136,7 +136,8 @@ impl Memory {
                 let (ctime, ino, settled) = (input.time()?, input.u64()?, input.byte()? == 1);
                 let oid = Some(input.bytes()?)
                     .filter(|bytes| !bytes.is_empty())
-                    .map(Oid::from_bytes);
+                    .map(|bytes| Oid::from_bytes(bytes).ok_or(Malformed::Nonsense))
+                    .transpose()?;
                 Ok(Mark {
                     ctime,
                     ino,
@@ -158,7 +159,7 @@ impl Memory {
                 let key = match input.byte()? {
                     0 => {
                         let tips = (0..input.count(8)?)
-                            .map(|_| Ok(Oid::from_bytes(input.bytes()?)))
+                            .map(|_| Oid::from_bytes(input.bytes()?).ok_or(Malformed::Nonsense))
                             .collect::<Result<_, Malformed>>()?;
                         PackKey::History {
                             tips,

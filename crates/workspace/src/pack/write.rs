@@ -1,7 +1,7 @@
 use super::gitdirs::{self, Objects, Repo};
 use super::memory::{Mark, Memory, Pack};
 use super::partial::Partial;
-use super::plan::{Last, Plan};
+use super::plan::Plan;
 use super::read::{self, Job, Piece, Read};
 use super::{PackError, PackOptions, PackProgress};
 use crate::baseline::IMAGE_FILE;
@@ -29,12 +29,12 @@ pub(super) fn write(
     private_dir(dir).map_err(|source| PackError::write(dir, source))?;
     let repositories = gitdirs::repositories(collected);
     let state = gitdirs::state(collected, &repositories);
-    let plan = Plan::new(collected, dir, &options.cache, options.owner);
-    if plan.unchanged
-        && let Some(last) = &plan.last
-        && last.memory.git_state == Some(state)
+    let mut plan = Plan::new(collected, dir, &options.cache, options.owner);
+    if let Some(last) = plan
+        .last
+        .take_if(|last| plan.unchanged && last.memory.git_state == Some(state))
     {
-        return reuse(collected, options, last);
+        return reuse(collected, options, last.baseline);
     }
     let partial = Partial::new(dir).map_err(|source| PackError::write(dir, source))?;
     let job = Task {
@@ -67,23 +67,30 @@ pub(super) fn private_dir(dir: &Path) -> std::io::Result<()> {
 }
 
 /// The last baseline, with what is said about it beside its files brought up to date.
-fn reuse(collected: &Collected, options: &PackOptions, last: &Last) -> Result<Baseline, PackError> {
+fn reuse(
+    collected: &Collected,
+    options: &PackOptions,
+    mut last: Baseline,
+) -> Result<Baseline, PackError> {
+    // A million entries are moved about, not copied and compared.
+    let entries = std::mem::take(&mut last.entries);
     let mut baseline = Baseline {
-        entries: last.baseline.entries.clone(),
-        unsettled: last.baseline.unsettled.clone(),
-        image_size: last.baseline.image_size,
-        data_end: last.baseline.data_end,
+        dir: last.dir.clone(),
+        unsettled: last.unsettled.clone(),
+        image_size: last.image_size,
+        data_end: last.data_end,
         ..describe(collected)
     };
-    baseline.dir.clone_from(&last.baseline.dir);
-    if baseline == last.baseline {
+    let same = baseline == last;
+    baseline.entries = entries;
+    if same {
         return Ok(baseline);
     }
     let dir = &options.baselines;
     let fault = |source| PackError::write(dir, source);
     let partial = Partial::new(dir).map_err(fault)?;
     // The same image under a second name; neither is ever written to again.
-    fs_err::hard_link(last.baseline.image(), partial.path().join(IMAGE_FILE)).map_err(fault)?;
+    fs_err::hard_link(last.image(), partial.path().join(IMAGE_FILE)).map_err(fault)?;
     publish(partial, &mut baseline, dir)?;
     Ok(baseline)
 }
@@ -539,7 +546,7 @@ impl Task<'_> {
         if entry.kind == Kind::Dir {
             return None;
         }
-        let oid = mark.oid.clone().or_else(|| self.blob(wanted, entry));
+        let oid = mark.oid.or_else(|| self.blob(wanted, entry));
         Some(FileFacts {
             stat: FileStat {
                 mtime: entry.mtime,
