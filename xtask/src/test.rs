@@ -6,9 +6,13 @@ use anyhow::{Context as _, Result};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// `cargo xtask test [--quick]`: with `--quick`, without the machines.
+/// `cargo xtask test [--quick | --as-user]`: with `--quick`, without the machines; with `--as-user`, only what an
+/// ordinary account does (as root, after a whole run).
 pub(crate) fn run(words: &[&str]) -> Result<()> {
     let quick = words.contains(&"--quick");
+    if words.contains(&"--as-user") {
+        return as_ordinary_user(&data_dir());
+    }
     install_packages()?;
     cargo(&["fmt", "--all", "--check"])?;
     cargo(&[

