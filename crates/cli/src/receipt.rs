@@ -13,13 +13,15 @@ use workspace::{Baseline, ChangeSet, Omitted};
 
 /// Says it on stderr, as lines or as JSON.
 pub(crate) fn print(context: &Context, store: &Store, name: &Name, json: bool) -> Result {
+    // A kept machine lives on, and its result is that of some moments ago.
+    pick::refresh(context, store, name);
     let head = store.settled_result(name)?;
     if json {
         let mut value = results::as_json(store, &head)?;
         if let Ok(baseline) = Baseline::load(&store.baseline_dir(&head.spec.baseline)) {
             value["left_out"] = serde_json::to_value(&baseline.left_out)?;
         }
-        context.ui.say(value.to_string());
+        context.ui.always(value.to_string());
         return Ok(());
     }
     if context.ui.is_quiet() {

@@ -204,6 +204,13 @@ fn create(store: &Store, wish: &Wish, spec: impl Fn(Name) -> Spec) -> Result<sto
 }
 
 fn refuse_taken(store: &Store, name: &Name) -> Result {
+    if store.is_alive(name)? {
+        return Err(
+            CommandError::usage(format!("There is a running sandbox of the name {name}")).hint(
+                format!("choose another, or end it: `efimera rm --force {name}`"),
+            ),
+        );
+    }
     if store.record(name).is_ok() || store.result(name).is_ok() {
         return Err(CommandError::usage(format!(
             "There is a sandbox or result of the name {name}"

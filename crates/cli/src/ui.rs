@@ -113,6 +113,11 @@ impl Ui {
         }
     }
 
+    /// Talk that was asked for by name, also with `--quiet`.
+    pub(crate) fn always(&self, line: impl AsRef<str>) {
+        self.talk(line.as_ref());
+    }
+
     /// Something that the user should know and can do something about.
     pub(crate) fn warn(&self, line: impl AsRef<str>) {
         if !self.quiet {

@@ -9,6 +9,7 @@ mod kvm;
 
 use crate::exit::ExitWatch;
 use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
@@ -82,26 +83,23 @@ enum Answer {
 /// Finds out whether KVM can be used. `role` is the command that prints [`kvm_child`]'s line.
 pub fn probe(role: &[OsString]) -> Verdict {
     let device = Path::new("/dev/kvm");
-    match fs_err::OpenOptions::new()
-        .read(true)
-        .write(true)
-        .open(device)
-    {
+    // Not through `fs_err`, whose errors don't tell the number.
+    match rustix::fs::open(device, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()) {
         Ok(_) => measure(role),
-        Err(error) => match error.raw_os_error().map(Errno::from_raw_os_error) {
-            Some(Errno::NOENT) => {
+        Err(error) => match error {
+            Errno::NOENT => {
                 let processor = fs_err::read("/proc/cpuinfo").unwrap_or_default();
                 let loaded = Path::new("/sys/module/kvm_intel").exists()
                     || Path::new("/sys/module/kvm_amd").exists();
                 without_device(&processor, loaded)
             }
-            Some(Errno::ACCESS | Errno::PERM) => Verdict::NoPermission,
+            Errno::ACCESS | Errno::PERM => Verdict::NoPermission,
             // A node without a driver behind it.
-            Some(Errno::NODEV | Errno::NXIO) => {
+            Errno::NODEV | Errno::NXIO => {
                 without_device(&fs_err::read("/proc/cpuinfo").unwrap_or_default(), false)
             }
             _ => Verdict::Broken {
-                reason: error.to_string(),
+                reason: format!("`{}` can't be opened: {error}", device.display()),
             },
         },
     }

@@ -19,6 +19,9 @@ const DISK: Size = Size::gib(20);
 /// How long a machine goes on when its terminal is lost.
 const LINGER: u64 = 8 * 3600;
 
+/// Bytes of arguments and variables together: what fits one frame on the wire, and room for what is added.
+const MAX_COMMAND: usize = wire::MAX_PAYLOAD - 2048;
+
 /// Everything that `run` needs to know.
 #[derive(Debug)]
 pub(crate) struct Wish {
@@ -80,6 +83,19 @@ impl Wish {
         }
         for variable in &args.env {
             env.extend(variable_of(variable)?);
+        }
+        let size = |bytes: &[u8]| bytes.len() + 8;
+        let words: usize = args.command.iter().map(|word| size(word.as_bytes())).sum();
+        let variables: usize = env
+            .iter()
+            .map(|(name, value)| size(name) + size(value))
+            .sum();
+        if words + variables > MAX_COMMAND {
+            return Err(CommandError::usage(format!(
+                "The command and its variables are longer than {}",
+                Size(MAX_COMMAND as u64)
+            ))
+            .hint("pass long text in a file of the repository, or on standard input"));
         }
         let joined =
             |first: &[String], more: Vec<String>| first.iter().cloned().chain(more).collect();

@@ -69,6 +69,7 @@ pub(crate) fn run(context: &Context, args: &DiffArgs) -> Result<u8> {
         show(context, &changes, &sides, args.no_pager)?;
     } else {
         patch(&baseline, &changes, &sides)?;
+        say_other_modes(context, &changes);
     }
     Ok(0)
 }
@@ -107,6 +108,22 @@ fn patch(baseline: &Baseline, changes: &ChangeSet, sides: &ResultSides<'_>) -> R
     match workspace::write_patch(changes, sides, format, &mut out).and_then(|()| out.flush()) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         other => Ok(other?),
+    }
+}
+
+/// A patch knows one permission bit. What else `apply` would change of them is said here.
+fn say_other_modes(context: &Context, changes: &ChangeSet) {
+    for change in changes.changes() {
+        if let (Some(old), Some(new)) = (&change.old, &change.new)
+            && old.kind == new.kind
+            && old.mode != new.mode
+            && (old.mode ^ new.mode) & 0o100 == 0
+        {
+            context.ui.say(format!(
+                "Not in the patch: {} has mode {:03o} in the result, and had {:03o}",
+                change.path, new.mode, old.mode
+            ));
+        }
     }
 }
 

@@ -5,6 +5,7 @@ use crate::verbs::results::exit_code;
 use crate::{pick, session};
 use base::Name;
 use clap::Args;
+use store::Store;
 use supervisor::client::ClientError;
 use supervisor::control::{Command, Note};
 
@@ -24,6 +25,7 @@ pub(crate) fn run(context: &Context, args: &WaitArgs) -> Result<u8> {
             connect(&store, &args.name).map(|mut connection| connection.ask(&Command::Wait, None));
         match asked {
             Ok(Ok(Note::Exited(end))) => {
+                until_saved(&store, &args.name);
                 session::tell(context.ui, &end);
                 return Ok(session::exit_code(&end));
             }
@@ -44,4 +46,19 @@ pub(crate) fn run(context: &Context, args: &WaitArgs) -> Result<u8> {
         ))
         .around_a_command()
     })
+}
+
+/// A sandbox that isn't kept is over when its result is written and its supervisor gone: whoever waits may `apply`.
+fn until_saved(store: &Store, name: &Name) {
+    if store.record(name).is_ok_and(|record| record.spec.keep) {
+        return;
+    }
+    // The supervisor answers this at its conclusion, or goes; both are the end.
+    let conclusion = Command::Stop {
+        grace_ms: 0,
+        remove: false,
+    };
+    if let Ok(mut connection) = connect(store, name) {
+        drop(connection.ask(&conclusion, None));
+    }
 }

@@ -172,3 +172,13 @@ fn unusual_directories_are_refused() {
 fn env_with_fake_data() -> testkit::Env {
     crate::env()
 }
+
+#[test]
+fn a_command_that_is_too_long_is_refused_before_anything_starts() {
+    let env = crate::env();
+    let root = env.repository("shop");
+    let ran = env.efimera(&root, &["run", "--", "echo", &"a".repeat(60_000)]);
+    assert_eq!(ran.code, 2, "{}", ran.stderr);
+    assert!(ran.stderr.contains("longer than"), "{}", ran.stderr);
+    assert!(!env.data().join("sandboxes").exists(), "nothing was made");
+}

@@ -80,6 +80,12 @@ fn a_detached_command_is_waited_for_and_its_output_kept() {
         .ok();
     let name = name.trim();
     assert_eq!(env.efimera(&root, &["wait", name]).code, 3);
+    assert_eq!(
+        env.efimera(&root, &["diff", name, "--name-only"]).ok(),
+        "made\n",
+        "whoever waited sees the whole result"
+    );
+    env.efimera(&root, &["apply", name]).ok();
     let logs = env.efimera(&root, &["logs", name]);
     assert_eq!(
         (logs.stdout.as_str(), logs.stderr.as_str()),
