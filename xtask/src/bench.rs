@@ -16,12 +16,14 @@ use crate::shell::cargo;
 use anyhow::{Result, bail};
 use lab::Lab;
 use report::{Report, Row};
+use std::path::PathBuf;
 
 const HELP: &str = "\
-cargo xtask bench [--json] [--rounds N] [PART …]
-  --json      print a JSON document instead of a table
-  --rounds N  how often each thing is done; the median counts (default: 5)
-  PART        start, pack, bring, inside, small (default: all)";
+cargo xtask bench [--json] [--rounds N] [--built DIR] [PART …]
+  --json       print a JSON document instead of a table
+  --rounds N   how often each thing is done; the median counts (default: 5)
+  --built DIR  measure what was built before (a directory such as `target/release`) instead of building
+  PART         start, pack, bring, inside, small (default: all)";
 
 /// Every part, in the order in which they run.
 const PARTS: [(&str, Part); 5] = [
@@ -37,22 +39,16 @@ type Part = fn(&Lab) -> Result<Vec<Row>>;
 struct Options {
     json: bool,
     rounds: usize,
+    built: Option<PathBuf>,
     parts: Vec<(&'static str, Part)>,
 }
 
 pub(crate) fn run(words: &[&str]) -> Result<()> {
     let options = Options::of(words)?;
-    cargo(&["build", "--release", "--locked", "--package", "cli"])?;
-    cargo(&[
-        "build",
-        "--release",
-        "--locked",
-        "--package",
-        "workspace",
-        "--example",
-        "pack",
-    ])?;
-    let release = target_dir().join("release");
+    let release = match &options.built {
+        Some(built) => built.clone(),
+        None => build()?,
+    };
     set_up(&release.join("efimera"), &data_dir())?;
     let lab = Lab::open(&release, &data_dir(), options.rounds)?;
     let mut report = Report::new(&lab)?;
@@ -64,11 +60,20 @@ pub(crate) fn run(words: &[&str]) -> Result<()> {
     Ok(())
 }
 
+/// Builds the programs, and says where they are.
+fn build() -> Result<PathBuf> {
+    let release = ["build", "--release", "--locked", "--package"];
+    cargo(&[release.as_slice(), &["cli"]].concat())?;
+    cargo(&[release.as_slice(), &["workspace", "--example", "pack"]].concat())?;
+    Ok(target_dir().join("release"))
+}
+
 impl Options {
     fn of(words: &[&str]) -> Result<Self> {
         let mut options = Self {
             json: false,
             rounds: 5,
+            built: None,
             parts: Vec::new(),
         };
         let mut words = words.iter();
@@ -78,6 +83,10 @@ impl Options {
                 "--rounds" => match words.next().map(|number| number.parse()) {
                     Some(Ok(rounds @ 1..=1000)) => options.rounds = rounds,
                     _ => bail!("`--rounds` takes a number from 1 to 1000"),
+                },
+                "--built" => match words.next() {
+                    Some(directory) => options.built = Some(std::path::absolute(directory)?),
+                    None => bail!("`--built` takes a directory"),
                 },
                 name => match PARTS.iter().find(|(part, _)| *part == name) {
                     Some(part) => options.parts.push(*part),
