@@ -52,12 +52,17 @@ pub(crate) fn run(words: &[&str]) -> Result<()> {
     set_up(&release.join("efimera"), &data_dir())?;
     let lab = Lab::open(&release, &data_dir(), options.rounds)?;
     let mut report = Report::new(&lab)?;
+    let mut failed = None;
     for (name, part) in &options.parts {
         lab.say(&format!("measuring: {name}"));
-        report.add(part(&lab)?);
+        match part(&lab) {
+            Ok(rows) => report.add(rows),
+            // What the other parts took minutes to find out is shown all the same.
+            Err(error) => failed = Some(error.context(format!("measuring `{name}` failed"))),
+        }
     }
     report.print(options.json);
-    Ok(())
+    failed.map_or(Ok(()), Err)
 }
 
 /// Builds the programs, and says where they are.

@@ -46,9 +46,20 @@ impl CommandError {
         }
     }
 
+    /// What a supervisor said.
+    pub(crate) fn told(message: impl fmt::Display, hint: Option<String>) -> Self {
+        hint.into_iter().fold(Self::new(message), Self::hint)
+    }
+
     /// Adds what to type next.
     pub(crate) fn hint(mut self, hint: impl fmt::Display) -> Self {
         self.hints.push(hint.to_string());
+        self
+    }
+
+    /// Adds what made it fail.
+    pub(crate) fn because(mut self, cause: impl fmt::Display) -> Self {
+        self.causes.push(cause.to_string());
         self
     }
 

@@ -122,6 +122,9 @@ impl Process for Monitor {
     fn reap(&mut self) -> Option<String> {
         match self.qemu.try_wait() {
             Ok(None) => None,
+            Ok(Some(status)) if status.success() => {
+                Some("the machine went off by itself".to_owned())
+            }
             Ok(Some(status)) => Some(format!("QEMU ended with {status}")),
             Err(error) => Some(format!("QEMU can't be waited for: {error}")),
         }

@@ -5,7 +5,7 @@ use crate::error::{CommandError, Result};
 use base::Name;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
-use store::{Completeness, Dirs, ResultHead, Store};
+use store::{Completeness, Dirs, Lock, ResultHead, Store};
 use supervisor::client;
 use supervisor::control::{Command, Note};
 use workspace::ChangeSet;
@@ -29,6 +29,22 @@ pub(crate) fn named(store: &Store, name: &Name) -> Result<ResultHead> {
             error.hint("`efimera results` lists the results")
         } else {
             error
+        }
+    })
+}
+
+/// The lock of a sandbox that doesn't run.
+pub(crate) fn stopped(store: &Store, name: &Name) -> Result<Lock> {
+    let locked = store.heal(name).and_then(|_| store.lock(name));
+    locked.map_err(|error| {
+        let missing = matches!(error, store::StoreError::NoSandbox(_));
+        let error = CommandError::from(error);
+        match missing {
+            true if store.result(name).is_ok() => error.hint(format!(
+                "its result is there: `efimera diff {name}`, `efimera discard {name}`"
+            )),
+            true => error.hint("`efimera ls --all` lists the sandboxes"),
+            false => error,
         }
     })
 }

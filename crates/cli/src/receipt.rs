@@ -28,8 +28,8 @@ pub(crate) fn print(context: &Context, store: &Store, name: &Name, json: bool) -
         return Ok(());
     }
     let changes = pick::changes(store, name)?;
-    let lines = lines_of(context, store, &head, &changes)?;
-    for line in compose(&head, &changes, lines, |text| {
+    let facts = Facts::of(store, &head, &changes)?;
+    for line in compose(&head, &changes, facts, |text| {
         context.ui.paint_err(Tone::Strong, text)
     }) {
         context.ui.say(line);
@@ -45,26 +45,23 @@ struct Facts {
     alive: bool,
 }
 
-fn lines_of(
-    _context: &Context,
-    store: &Store,
-    head: &ResultHead,
-    changes: &ChangeSet,
-) -> Result<Facts> {
-    let baseline = Baseline::load(&store.baseline_dir(&head.spec.baseline));
-    let (added_lines, removed_lines) = match &baseline {
-        Ok(baseline) => crate::verbs::diff::line_counts(store, head, baseline, changes)?,
-        Err(_) => (0, 0),
-    };
-    let left_out = baseline
-        .map(|baseline| baseline.left_out)
-        .unwrap_or_default();
-    Ok(Facts {
-        added_lines,
-        removed_lines,
-        left_out,
-        alive: store.is_alive(&head.spec.name)?,
-    })
+impl Facts {
+    fn of(store: &Store, head: &ResultHead, changes: &ChangeSet) -> Result<Self> {
+        let baseline = Baseline::load(&store.baseline_dir(&head.spec.baseline));
+        let (added_lines, removed_lines) = match &baseline {
+            Ok(baseline) => crate::verbs::diff::line_counts(store, head, baseline, changes)?,
+            Err(_) => (0, 0),
+        };
+        let left_out = baseline
+            .map(|baseline| baseline.left_out)
+            .unwrap_or_default();
+        Ok(Self {
+            added_lines,
+            removed_lines,
+            left_out,
+            alive: store.is_alive(&head.spec.name)?,
+        })
+    }
 }
 
 fn compose(

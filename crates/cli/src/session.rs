@@ -1,6 +1,7 @@
 //! One command in a machine, seen from the user's terminal: its output, its input, signals, size, and its end.
 
 use crate::error::{CommandError, Result, exit};
+use crate::keys::{Key, Keys};
 use crate::terminal::{self, RawMode};
 use crate::ui::{Progress, Ui};
 use rustix::io::Errno;
@@ -26,7 +27,10 @@ pub(crate) enum Outcome {
         saved: bool,
     },
     /// The client left, and the command goes on or is ended by the supervisor.
-    Left,
+    Left {
+        /// By the key for it, and not because the terminal is gone.
+        asked: bool,
+    },
 }
 
 /// Milliseconds that a command has to end itself after the second Ctrl-C.
@@ -61,9 +65,11 @@ fn carry(
         tty,
         signals,
         raw: None,
+        keys: Keys::default(),
         progress: Some(Progress::new(ui)),
         reader_gone: false,
         interrupts: 0,
+        asked_to_leave: false,
         failed: None,
         end: None,
         saved: false,
@@ -72,6 +78,10 @@ fn carry(
     let pumped = connection.pump(stream, stdin, Some(wake.as_fd()), &mut session);
     session.raw = None;
     session.progress = None;
+    if session.asked_to_leave {
+        // The cursor is in the middle of some line of the command's.
+        ui.say("");
+    }
     if let Some(error) = session.failed {
         return Err(error);
     }
@@ -81,7 +91,9 @@ fn carry(
             end,
             saved: session.saved,
         }),
-        (Ok(Pumped::Left), None) => Ok(Outcome::Left),
+        (Ok(Pumped::Left), None) => Ok(Outcome::Left {
+            asked: session.asked_to_leave,
+        }),
         (Ok(Pumped::Closed), None) => Err(CommandError::new(
             "The sandbox ended without a word about the command",
         )),
@@ -116,9 +128,11 @@ struct Session {
     tty: bool,
     signals: Signals,
     raw: Option<RawMode>,
+    keys: Keys,
     progress: Option<Progress>,
     reader_gone: bool,
     interrupts: u32,
+    asked_to_leave: bool,
     failed: Option<CommandError>,
     end: Option<End>,
     saved: bool,
@@ -168,15 +182,28 @@ impl Handler for Session {
             Note::Saved => self.saved = true,
             Note::Failed { message, hint } => {
                 self.raw = None;
-                let error = CommandError::new(message);
-                self.failed = Some(match hint {
-                    Some(hint) => error.hint(hint),
-                    None => error,
-                });
+                self.failed = Some(CommandError::told(message, hint));
             }
             Note::Reply(_) | Note::Status(_) => {}
         }
         Next::Go
+    }
+
+    fn input(&mut self, bytes: &mut Vec<u8>) -> Vec<Order> {
+        // Without a terminal they are bytes as any other.
+        if !self.tty {
+            return Vec::new();
+        }
+        let keys = self.keys.take(bytes);
+        keys.into_iter()
+            .map(|key| match key {
+                Key::Detach => {
+                    self.asked_to_leave = true;
+                    Order::Leave
+                }
+                Key::Stop => Order::Stop { grace_ms: GRACE_MS },
+            })
+            .collect()
     }
 
     fn woken(&mut self) -> Vec<Order> {

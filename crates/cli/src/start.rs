@@ -14,10 +14,13 @@ use crate::context::Context;
 use crate::error::{CommandError, Result};
 use crate::session::{self, Outcome};
 use crate::ui::Progress;
-use crate::{pick, receipt, roles, terminal};
+use crate::{accel, pick, receipt, roles, terminal};
 use base::Name;
+use machine::Accel;
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStringExt as _;
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::process::{Command as Program, Stdio};
 use store::{Ending, GuestUser, Lock, Spec, Store, StoreError};
 use supervisor::client::Connection;
@@ -39,6 +42,10 @@ pub(crate) fn run(context: &Context, wish: Wish) -> Result<u8> {
     // From here to the record that names it, the baseline must not be taken for garbage.
     let hold = store.hold_baselines()?;
     let packed = pack::pack(context, &store, &wish)?;
+    // After everything that is refused at once.
+    if ingredients.accel == Accel::Tcg && wish.machine.accel != "tcg" {
+        ui.say(accel::emulation_line(context));
+    }
     let user = guest_user(context);
     let created = create(&store, &wish, |name| Spec {
         name,
@@ -77,10 +84,7 @@ pub(crate) fn run(context: &Context, wish: Wish) -> Result<u8> {
     let exec = Exec {
         argv: wish.argv.clone(),
         env: wish.env.clone(),
-        cwd: wish
-            .workdir
-            .clone()
-            .unwrap_or_else(|| working_directory(&created.record.spec)),
+        cwd: working_directory(&created.record.spec, wish.workdir.as_deref()),
         user: wish.user.clone(),
         tty: wish.tty.then(terminal::size),
         stdin,
@@ -114,13 +118,13 @@ fn finish(
             }
             Ok(session::exit_code(&end))
         }
-        Ok(Outcome::Left) if wish.tty => {
+        Ok(Outcome::Left { asked }) if wish.tty => {
             ui.say(format!(
-                "{name} goes on without this terminal. `efimera logs {name}` shows what it prints."
+                "{name} goes on without this terminal. `efimera logs {name}` shows what it prints, `efimera wait {name}` waits for it."
             ));
-            Ok(128 + 1)
+            Ok(if asked { 0 } else { 128 + 1 })
         }
-        Ok(Outcome::Left) => Ok(130),
+        Ok(Outcome::Left { .. }) => Ok(130),
         Err(error) => {
             // Whatever happened, what was saved before it is worth a line, and the result may know why.
             receipt::print(context, store, name, wish.json)?;
@@ -153,9 +157,7 @@ fn detach(
                 return Ok(session::exit_code(&end));
             }
             Some(Note::Failed { message, hint }) => {
-                return Err(hint
-                    .into_iter()
-                    .fold(CommandError::new(message), CommandError::hint));
+                return Err(CommandError::told(message, hint));
             }
             Some(_) => {}
         }
@@ -257,15 +259,16 @@ pub(crate) fn guest_user(context: &Context) -> GuestUser {
     }
 }
 
-/// Where the command starts: the same place as on the host.
-fn working_directory(spec: &Spec) -> Vec<u8> {
-    use std::os::unix::ffi::OsStrExt as _;
-    let workspace = spec.workspace.as_os_str().as_bytes();
-    if spec.cwd.is_root() {
-        workspace.to_vec()
-    } else {
-        [workspace, b"/", spec.cwd.as_bytes()].concat()
+/// Where the command starts: the same place as on the host, or `chosen` as seen from there.
+fn working_directory(spec: &Spec, chosen: Option<&Path>) -> Vec<u8> {
+    let mut place = spec.workspace.clone();
+    if !spec.cwd.is_root() {
+        place.push(spec.cwd.as_path());
     }
+    if let Some(chosen) = chosen {
+        place.push(chosen);
+    }
+    place.into_os_string().into_vec()
 }
 
 /// A baseline's name in the store.

@@ -80,10 +80,9 @@ impl Accounts {
             },
             (None, None) => {
                 let shown = base::escape_line(user, 80);
-                return Err(Fault::new(
-                    format!("There is no user `{shown}` in the image"),
-                    Errno::NOENT,
-                ));
+                return Err(Fault::plain(format!(
+                    "There is no user `{shown}` in the image"
+                )));
             }
         };
         if let Some(group) = group {
@@ -94,10 +93,9 @@ impl Accounts {
                 .or_else(|| number(group));
             let Some(gid) = gid else {
                 let shown = base::escape_line(group, 80);
-                return Err(Fault::new(
-                    format!("There is no group `{shown}` in the image"),
-                    Errno::NOENT,
-                ));
+                return Err(Fault::plain(format!(
+                    "There is no group `{shown}` in the image"
+                )));
             };
             identity.gid = gid;
             identity.groups.clear();

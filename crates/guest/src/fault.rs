@@ -2,19 +2,27 @@ use rustix::io::Errno;
 use wire::message::Failure;
 
 /// Something that could not be done, in the form in which it travels to the host: a sentence that names the
-/// path, and the system's error number.
+/// path, and the system's error number where the sentence doesn't say all.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{what}: {errno}")]
+#[error("{what}{}", errno.map(|errno| format!(": {errno}")).unwrap_or_default())]
 pub(crate) struct Fault {
     pub(crate) what: String,
-    pub(crate) errno: Errno,
+    pub(crate) errno: Option<Errno>,
 }
 
 impl Fault {
     pub(crate) fn new(what: impl Into<String>, errno: Errno) -> Self {
         Self {
             what: what.into(),
-            errno,
+            errno: Some(errno),
+        }
+    }
+
+    /// One whose sentence says all.
+    pub(crate) fn plain(what: impl Into<String>) -> Self {
+        Self {
+            what: what.into(),
+            errno: None,
         }
     }
 
@@ -24,7 +32,7 @@ impl Fault {
         what.truncate(8 * 1024);
         Failure {
             what,
-            errno: self.errno.raw_os_error(),
+            errno: self.errno.map_or(0, Errno::raw_os_error),
         }
     }
 }

@@ -45,17 +45,20 @@ pub(crate) struct Started {
 pub(crate) fn spawn(exec: &Exec, machine: &Identified) -> Result<Started, Fault> {
     let identity = identify(exec, machine)?;
     let environment = environment(exec, &identity);
-    let cwd_path = if exec.cwd.is_empty() {
-        machine.workspace.clone()
-    } else {
-        PathBuf::from(OsStr::from_bytes(&exec.cwd))
-    };
+    let cwd_path = machine.workspace.join(OsStr::from_bytes(&exec.cwd));
     let cwd = rustix::fs::open(
         &cwd_path,
         OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
         Mode::empty(),
     )
-    .context(|| format!("Entering the working directory `{}`", cwd_path.display()))?;
+    .map_err(|errno| match errno {
+        // ENOENT is for a program that isn't there.
+        Errno::NOENT => Fault::plain(format!("There is no directory `{}`", cwd_path.display())),
+        other => Fault::new(
+            format!("Entering the working directory `{}`", cwd_path.display()),
+            other,
+        ),
+    })?;
     let shell = [identity.shell.clone()];
     let argv = if exec.argv.is_empty() {
         &shell[..]

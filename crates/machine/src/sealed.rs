@@ -11,9 +11,11 @@ pub fn sealed_copy(name: &str, mut source: impl Read) -> io::Result<OwnedFd> {
     let mut memory = File::from(memory);
     io::copy(&mut source, &mut memory)?;
     memory.rewind()?;
+    // `FUTURE_WRITE`, not `WRITE`: nothing has the file mapped, so both forbid the same, but the kernel answers the
+    // stricter one with `EBUSY` while something of its own (compaction, a memory scanner) holds on to one page.
     fcntl_add_seals(
         &memory,
-        SealFlags::SEAL | SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE,
+        SealFlags::SEAL | SealFlags::SHRINK | SealFlags::GROW | SealFlags::FUTURE_WRITE,
     )?;
     Ok(memory.into())
 }

@@ -10,8 +10,13 @@ pub const PREAMBLE: [u8; 16] = *b"\x00\xffefimera wire\r\n";
 /// little endian.
 pub const HEADER: usize = 12;
 
-/// The longest payload of one frame in bytes. One frame is what a loop handles between two looks at the clock.
+/// The longest payload of a frame with data, in bytes: what a loop handles between two looks at the clock.
 pub const MAX_PAYLOAD: usize = 32 * 1024;
+
+/// The longest request or message in bytes. They are rare and go in one piece, so a frame of theirs may be longer:
+/// the longest single argument that Linux takes (128 KiB) fits, with variables beside it. Less than a stream's
+/// credit, or it could never be sent.
+pub const MAX_MESSAGE: usize = 192 * 1024;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -38,6 +43,14 @@ impl Kind {
             7 => Self::Reset,
             _ => return None,
         })
+    }
+
+    /// The longest payload of a frame of this kind, in bytes.
+    fn longest(self) -> usize {
+        match self {
+            Self::Open | Self::Message => MAX_MESSAGE,
+            _ => MAX_PAYLOAD,
+        }
     }
 
     fn to_byte(self) -> u8 {
@@ -76,13 +89,13 @@ impl Header {
             u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
         };
         let length = word(0);
-        if length as usize > MAX_PAYLOAD {
-            return Err(HeaderFault::Length(length));
-        }
         if bytes[10] != 0 || bytes[11] != 0 {
             return Err(HeaderFault::Padding);
         }
         let kind = Kind::from_byte(bytes[8]).ok_or(HeaderFault::Kind(bytes[8]))?;
+        if length as usize > kind.longest() {
+            return Err(HeaderFault::Length(length));
+        }
         Ok(Self {
             length: length as usize,
             stream: word(4),
@@ -91,10 +104,10 @@ impl Header {
         })
     }
 
-    /// Appends the header and `payload`, which the caller has kept within [`MAX_PAYLOAD`].
+    /// Appends the header and `payload`, which the caller has kept within the limit of its kind.
     pub(crate) fn emit(kind: Kind, stream: u32, channel: u8, payload: &[u8], out: &mut Vec<u8>) {
         debug_assert!(
-            payload.len() <= MAX_PAYLOAD,
+            payload.len() <= kind.longest(),
             "a frame's payload is cut before it is sent"
         );
         let length = u32::try_from(payload.len()).unwrap_or(u32::MAX);

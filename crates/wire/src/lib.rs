@@ -19,7 +19,7 @@ pub mod message;
 mod mux;
 mod spin;
 
-pub use frame::{HEADER, MAX_PAYLOAD, PREAMBLE, VERSION};
+pub use frame::{HEADER, MAX_MESSAGE, MAX_PAYLOAD, PREAMBLE, VERSION};
 pub use mux::{
     Event, MAX_PENDING, MAX_STREAMS, Mux, OUT_LIMIT, OVERHEAD, ProtocolError, SendError, Side,
     StreamId, WINDOW,

@@ -1,4 +1,6 @@
-use crate::frame::{HEADER, Header, HeaderFault, Kind, MAX_PAYLOAD, PREAMBLE, VERSION};
+use crate::frame::{
+    HEADER, Header, HeaderFault, Kind, MAX_MESSAGE, MAX_PAYLOAD, PREAMBLE, VERSION,
+};
 use std::collections::{HashMap, VecDeque};
 
 /// Streams that may be open at the same time.
@@ -128,7 +130,7 @@ pub enum SendError {
     /// [`MAX_PENDING`] messages wait already, or [`MAX_STREAMS`] streams are open.
     #[error("Too much is waiting to be sent")]
     Full,
-    /// Longer than [`MAX_PAYLOAD`].
+    /// Longer than [`MAX_MESSAGE`].
     #[error("The message is too long for one frame")]
     TooLong,
 }
@@ -256,7 +258,7 @@ impl Mux {
     /// Opens a stream with an encoded request.
     pub fn open(&mut self, request: &[u8]) -> Result<StreamId, SendError> {
         debug_assert_eq!(self.side, Side::Opener, "only the opener opens");
-        if request.len() > MAX_PAYLOAD {
+        if request.len() > MAX_MESSAGE {
             return Err(SendError::TooLong);
         }
         if self.streams.len() >= MAX_STREAMS || self.next == u32::MAX {
@@ -271,7 +273,7 @@ impl Mux {
 
     /// Sends an encoded message, now or as soon as there is credit, in order with data and ends.
     pub fn send_message(&mut self, id: StreamId, message: &[u8]) -> Result<(), SendError> {
-        if message.len() > MAX_PAYLOAD {
+        if message.len() > MAX_MESSAGE {
             return Err(SendError::TooLong);
         }
         self.enqueue(id, Pending::Message(message.to_vec()))
@@ -440,7 +442,7 @@ impl Mux {
         let mut bytes = bytes;
         while !bytes.is_empty() {
             // The input buffer never holds more than one frame (or one preamble's worth of searching).
-            let room = (HEADER + MAX_PAYLOAD)
+            let room = (HEADER + MAX_MESSAGE)
                 .saturating_sub(self.input.len())
                 .max(1);
             let (now, later) = bytes.split_at(bytes.len().min(room));

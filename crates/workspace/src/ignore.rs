@@ -10,6 +10,7 @@ use crate::{IgnoreFile, IgnoreRules};
 use base::RelPath;
 use std::collections::{HashMap, HashSet};
 use wildmatch::Slashes;
+pub(crate) use wildmatch::is_well_formed;
 
 /// A file of rules that is larger than this is not read: git's own limit is 100 MiB, and no one wrote more than a
 /// few kilobytes by hand.

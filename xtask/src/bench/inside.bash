@@ -3,7 +3,8 @@
 set -euo pipefail
 export LC_ALL=C
 workspace=$PWD
-scratch=/var/tmp/efimera-bench
+scratch=/var/tmp/copy
+rounds=$1
 
 timed() {
     local what=$1 where=$2 begun ended
@@ -37,20 +38,32 @@ for where in "$workspace" "$scratch"; do
     clean
 done
 
-for ((round = 0; round < $1; round++)); do
-    places=(workspace scratch)
-    ((round % 2 == 0)) || places=(scratch workspace)
-    for place in "${places[@]}"; do
-        cd "${!place}"
-        timed status "$place" git status --short
-        timed search "$place" search
-        timed build "$place" build
-        clean
+# Calls a function for each place, and changes about who is first.
+by_turns() {
+    local round place
+    for ((round = 0; round < rounds; round++)); do
+        places=(workspace scratch)
+        ((round % 2 == 0)) || places=(scratch workspace)
+        for place in "${places[@]}"; do
+            cd "${!place}"
+            "$1" "$place"
+        done
     done
-    for place in "${places[@]}"; do
-        cd "${!place}"
-        drop_caches
-        timed search-cold "$place" search
-    done
-done
+}
+
+warm() {
+    timed status "$1" git status --short
+    timed search "$1" search
+    timed build "$1" build
+    clean
+}
+
+cold() {
+    drop_caches
+    timed search-cold "$1" search
+}
+
+by_turns warm
+by_turns cold
+cd /
 rm -rf "$scratch"

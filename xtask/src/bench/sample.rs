@@ -21,7 +21,7 @@ struct Shape {
 /// Files in one directory.
 const PER_DIRECTORY: u32 = 100;
 /// Files of C in each repository.
-const C_FILES: u32 = 12;
+const C_FILES: u32 = 6;
 
 /// 5,000 files and 100 MB with its history, the size of a repository that people work in.
 pub(crate) fn large(lab: &Lab) -> Result<PathBuf> {
@@ -146,7 +146,7 @@ fn makefile() -> String {
 /// Some functions that a compiler has to think about; the first unit has `main`.
 fn unit(number: u32) -> String {
     let mut text = "#include <stdio.h>\n#include <stdlib.h>\n#include <string.h>\n\n".to_owned();
-    for function in 0..20 {
+    for function in 0..10 {
         text.push_str(&format!(
             "int f{number}_{function}(const char *text, int n) {{\n    int sum = {function};\n    \
              for (int i = 0; i < n; i++) {{\n        sum += text[i % strlen(text)] * i;\n        \

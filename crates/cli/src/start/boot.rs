@@ -54,9 +54,7 @@ pub(crate) fn boot(context: &Context, store: &Store, workspace: &Path) -> Result
     let mut progress = Progress::new(context.ui);
     progress.at("booting a machine as a test", 0, 0, false);
     match connection.ask(&Command::Ready, None)? {
-        Note::Failed { message, hint } => Err(hint
-            .into_iter()
-            .fold(CommandError::new(message), CommandError::hint)),
+        Note::Failed { message, hint } => Err(CommandError::told(message, hint)),
         _ => Ok(Booted { name, connection }),
     }
 }

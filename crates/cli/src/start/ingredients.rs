@@ -41,9 +41,6 @@ pub(crate) fn find(context: &Context, wish: &MachineWish, yes: bool) -> Result<I
     drop(kernel.open(&mut progress)?);
     drop(progress);
     let accel = accel::choose(context, &wish.accel)?;
-    if accel == Accel::Tcg && wish.accel != "tcg" {
-        context.ui.say(accel::emulation_line(context));
-    }
     Ok(Ingredients {
         image: chosen.digest(),
         kernel: kernel.record().id.clone(),

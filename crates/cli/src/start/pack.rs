@@ -110,7 +110,9 @@ fn with_next_step(error: CollectError) -> CommandError {
 /// `--only PATH`, as typed, relative to the workspace's root.
 fn below_root(directory: &Path, path: &Path) -> Result<RelPath> {
     let here = fs_err::canonicalize(directory)?;
-    let wanted = fs_err::canonicalize(here.join(path))?;
+    let wanted = fs_err::canonicalize(here.join(path)).map_err(|error| {
+        CommandError::usage(format!("There is no `{}` to take in", path.display())).because(&error)
+    })?;
     let root = here
         .ancestors()
         .find(|ancestor| ancestor.join(".git").exists())

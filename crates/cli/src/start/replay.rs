@@ -3,14 +3,14 @@
 
 use crate::context::Context;
 use crate::error::{CommandError, Result};
+use crate::machine_files::{self, MachinePath, New};
 use crate::pick;
 use crate::ui::Progress;
-use crate::verbs::cp::{self, Content};
 use base::Name;
+use std::io::{Cursor, Read};
 use store::Store;
 use supervisor::client::Connection;
 use supervisor::control::{Command, Note};
-use wire::message::{FileKind, Tree};
 use workspace::{BlobDir, Change, Kind};
 
 pub(crate) fn replay(
@@ -24,28 +24,14 @@ pub(crate) fn replay(
     let mut progress = Progress::new(context.ui);
     progress.at("starting the machine", 0, 0, false);
     if let Note::Failed { message, hint } = connection.ask(&Command::Ready, None)? {
-        return Err(hint
-            .into_iter()
-            .fold(CommandError::new(message), CommandError::hint));
+        return Err(CommandError::told(message, hint));
     }
     let total = changes.changes().len() as u64;
     let mut done = 0;
-    let mut write = |change: &Change, kind: FileKind, content: Content<'_>| {
+    let mut write = |change: &Change, new: New<'_>| {
         progress.at("putting the earlier changes in place", done, total, false);
         done += 1;
-        let (mode, target) = match &change.new {
-            Some(node) => (node.mode, node.target.clone()),
-            None => (0, Vec::new()),
-        };
-        cp::write(
-            connection,
-            Tree::Workspace,
-            change.path.as_bytes(),
-            kind,
-            mode,
-            target,
-            content,
-        )
+        machine_files::write(connection, &MachinePath::of_workspace(&change.path), new)
     };
     // What goes goes first, the deepest first; then directories come before what they hold.
     for change in changes
@@ -54,28 +40,29 @@ pub(crate) fn replay(
         .rev()
         .filter(|change| change.new.is_none() || change.is_type_change())
     {
-        write(change, FileKind::Whiteout, Content::None)?;
+        write(change, New::Nothing)?;
     }
     for change in changes.changes() {
         let Some(node) = &change.new else { continue };
+        let mode = node.mode;
         match (node.kind, node.digest) {
-            (Kind::Dir, _) => write(change, FileKind::Dir, Content::None)?,
-            (Kind::Symlink, _) => write(change, FileKind::Symlink, Content::None)?,
+            (Kind::Dir, _) => write(change, New::Dir { mode })?,
+            (Kind::Symlink, _) => write(
+                change,
+                New::Symlink {
+                    target: node.target.clone(),
+                },
+            )?,
             (Kind::File, digest) => {
                 let same = change.old.as_ref().is_some_and(|old| old.digest == digest);
                 let path = digest.filter(|_| !same).map(|digest| blobs.path(&digest));
-                match path {
-                    Some(path) => write(
-                        change,
-                        FileKind::File,
-                        Content::File(&mut fs_err::File::open(path)?),
-                    )?,
+                let mut content: Box<dyn Read> = match path {
+                    Some(path) => Box::new(fs_err::File::open(path)?),
                     // Only its mode differs, and its content is in the baseline.
-                    None => {
-                        let bytes = content_of_baseline(store, from, change)?;
-                        write(change, FileKind::File, Content::Bytes(&bytes))?;
-                    }
-                }
+                    None => Box::new(Cursor::new(content_of_baseline(store, from, change)?)),
+                };
+                let content = &mut content;
+                write(change, New::File { mode, content })?;
             }
         }
     }

@@ -4,11 +4,9 @@
 use crate::config::seconds;
 use crate::context::Context;
 use crate::error::{CommandError, Result};
-use crate::terminal;
+use crate::surroundings;
 use crate::verbs::run::RunArgs;
 use base::{Name, Size};
-use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::PathBuf;
 use wire::message::RunAs;
 
@@ -16,18 +14,21 @@ use wire::message::RunAs;
 const MEMORY: Size = Size::gib(2);
 /// Size limit of the scratch disk; it takes room on this computer only as it fills.
 const DISK: Size = Size::gib(20);
+/// Below it the guest's kernel finds no room for itself and its first program.
+const LEAST_MEMORY: Size = Size::mib(256);
+/// Below it there is no room for a file system with something in it.
+const LEAST_DISK: Size = Size::mib(64);
+/// What ext4 can be with blocks of 4 KiB.
+const MOST_DISK: Size = Size::gib(16 * 1024);
 /// How long a machine goes on when its terminal is lost.
 const LINGER: u64 = 8 * 3600;
-
-/// Bytes of arguments and variables together: what fits one frame on the wire, and room for what is added.
-const MAX_COMMAND: usize = wire::MAX_PAYLOAD - 2048;
 
 /// Everything that `run` needs to know.
 #[derive(Debug)]
 pub(crate) struct Wish {
     pub(crate) argv: Vec<Vec<u8>>,
     pub(crate) env: Vec<(Vec<u8>, Vec<u8>)>,
-    pub(crate) workdir: Option<Vec<u8>>,
+    pub(crate) workdir: Option<PathBuf>,
     pub(crate) user: RunAs,
     pub(crate) tty: bool,
     pub(crate) detach: bool,
@@ -69,48 +70,31 @@ pub(crate) struct WorkspaceWish {
 impl Wish {
     pub(crate) fn from_run(context: &Context, args: RunArgs) -> Result<Self> {
         let config = &context.config;
-        let tty = !args.detach && (args.tty || terminal::is_interactive());
-        let mut env = Vec::new();
-        if tty {
-            let term = context
-                .term
-                .as_deref()
-                .unwrap_or(OsStr::new("xterm-256color"));
-            env.push((b"TERM".to_vec(), term.as_bytes().to_vec()));
-        }
-        for file in &args.env_file {
-            env.extend(variables_of_file(&fs_err::read_to_string(file)?, file)?);
-        }
-        for variable in &args.env {
-            env.extend(variable_of(variable)?);
-        }
-        let size = |bytes: &[u8]| bytes.len() + 8;
-        let words: usize = args.command.iter().map(|word| size(word.as_bytes())).sum();
-        let variables: usize = env
-            .iter()
-            .map(|(name, value)| size(name) + size(value))
-            .sum();
-        if words + variables > MAX_COMMAND {
-            return Err(CommandError::usage(format!(
-                "The command and its variables are longer than {}",
-                Size(MAX_COMMAND as u64)
-            ))
-            .hint("pass long text in a file of the repository, or on standard input"));
-        }
-        let joined =
-            |first: &[String], more: Vec<String>| first.iter().cloned().chain(more).collect();
+        let tty = !args.detach && args.surroundings.wants_terminal();
+        let env = args.surroundings.variables(context, tty)?;
+        let argv = surroundings::words(args.command, &env)?;
+        let joined = |first: &[String], more: Vec<String>| -> Vec<String> {
+            first.iter().cloned().chain(more).collect()
+        };
         let duration = |flag: Option<u64>, key: Option<&String>, otherwise: u64| match (flag, key) {
             (Some(seconds), _) => Ok(seconds),
             (None, Some(text)) => seconds(text).map_err(CommandError::usage),
             (None, None) => Ok(otherwise),
         };
+        let artifacts = joined(&config.workspace.artifacts, args.artifacts);
+        workspace::Artifacts::new(&artifacts)?;
+        let memory = args
+            .machine
+            .memory
+            .or(config.machine.memory)
+            .unwrap_or(MEMORY);
+        let disk = args.machine.disk.or(config.machine.disk).unwrap_or(DISK);
+        check_sizes(memory, disk)?;
         Ok(Self {
-            argv: args.command.into_iter().map(OsString::into_vec).collect(),
+            argv,
             env,
-            workdir: args.workdir.map(|path| path.into_os_string().into_vec()),
-            user: args
-                .user
-                .map_or(RunAs::User, |name| RunAs::Named(name.into_bytes())),
+            workdir: args.surroundings.workdir.clone(),
+            user: args.surroundings.user(),
             tty,
             detach: args.detach,
             keep: args.keep,
@@ -121,15 +105,11 @@ impl Wish {
             linger: duration(args.linger, config.run.linger.as_ref(), LINGER)?,
             json: args.json,
             yes: args.yes,
-            artifacts: joined(&config.workspace.artifacts, args.artifacts),
+            artifacts,
             machine: MachineWish {
                 cpus: args.machine.cpus.or(config.machine.cpus),
-                memory: args
-                    .machine
-                    .memory
-                    .or(config.machine.memory)
-                    .unwrap_or(MEMORY),
-                disk: args.machine.disk.or(config.machine.disk).unwrap_or(DISK),
+                memory,
+                disk,
                 accel: accel(args.machine.accel, config.machine.accel.as_deref())?,
                 image: args.machine.image,
             },
@@ -150,6 +130,23 @@ impl Wish {
     }
 }
 
+/// Sizes that a machine can have here, before anything is made for it.
+fn check_sizes(memory: Size, disk: Size) -> Result {
+    let system = rustix::system::sysinfo();
+    let here = Size(system.totalram.saturating_mul(system.mem_unit.into()));
+    if memory < LEAST_MEMORY || memory > here {
+        return Err(CommandError::usage(format!(
+            "A machine's memory is from {LEAST_MEMORY} to what this computer has ({here}), not {memory}"
+        )));
+    }
+    if !(LEAST_DISK..=MOST_DISK).contains(&disk) {
+        return Err(CommandError::usage(format!(
+            "A machine's disk is from {LEAST_DISK} to {MOST_DISK}, not {disk}"
+        )));
+    }
+    Ok(())
+}
+
 /// A flag may choose freely, except that it can't take back a demand for hardware in the configuration.
 fn accel(flag: Option<String>, key: Option<&str>) -> Result<String> {
     match (flag.as_deref(), key) {
@@ -167,61 +164,19 @@ fn accel(flag: Option<String>, key: Option<&str>) -> Result<String> {
     }
 }
 
-/// `NAME=VALUE`, or `NAME` alone for the user's own value; a name that the user has not set is left out, as
-/// docker does.
-pub(crate) fn variable_of(text: &str) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
-    match text.split_once('=') {
-        Some((name, value)) => Ok(Some((checked_name(name)?, value.as_bytes().to_vec()))),
-        None => match Context::variable(text) {
-            Some(value) => Ok(Some((checked_name(text)?, value.into_vec()))),
-            None => Ok(None),
-        },
-    }
-}
-
-/// Lines of `NAME=VALUE` or `NAME`; empty lines and lines that start with `#` are passed over.
-pub(crate) fn variables_of_file(
-    text: &str,
-    file: &std::path::Path,
-) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
-    let mut variables = Vec::new();
-    for (number, line) in text.lines().enumerate() {
-        if line.trim().is_empty() || line.starts_with('#') {
-            continue;
-        }
-        let variable = variable_of(line).map_err(|error| {
-            CommandError::usage(format!(
-                "Line {} of `{}`: {}",
-                number + 1,
-                file.display(),
-                error.message
-            ))
-        })?;
-        variables.extend(variable);
-    }
-    Ok(variables)
-}
-
-fn checked_name(name: &str) -> Result<Vec<u8>> {
-    let well_formed = !name.is_empty()
-        && !name.starts_with(|first: char| first.is_ascii_digit())
-        && name
-            .bytes()
-            .all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
-    if well_formed {
-        Ok(name.as_bytes().to_vec())
-    } else {
-        Err(CommandError::usage(format!(
-            "`{}` is not the name of a variable",
-            base::escape_line(name.as_bytes(), 60)
-        )))
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{accel, variable_of, variables_of_file};
-    use std::path::Path;
+    use super::{DISK, MEMORY, accel, check_sizes};
+    use base::Size;
+
+    #[test]
+    fn sizes_that_no_machine_can_have_are_refused() {
+        check_sizes(MEMORY, DISK).unwrap();
+        check_sizes(Size(4096), DISK).unwrap_err();
+        check_sizes(Size::gib(1 << 20), DISK).unwrap_err();
+        check_sizes(MEMORY, Size(1024)).unwrap_err();
+        check_sizes(MEMORY, Size::gib(1 << 20)).unwrap_err();
+    }
 
     #[test]
     fn a_demand_for_hardware_holds() {
@@ -230,34 +185,5 @@ mod tests {
         accel(Some("tcg".to_owned()), Some("kvm")).unwrap_err();
         assert_eq!(accel(Some("tcg".to_owned()), None).unwrap(), "tcg");
         accel(None, Some("fast")).unwrap_err();
-    }
-
-    #[test]
-    fn variables_as_docker_has_them() {
-        assert_eq!(
-            variable_of("A=b=c").unwrap(),
-            Some((b"A".to_vec(), b"b=c".to_vec()))
-        );
-        assert_eq!(
-            variable_of("A=").unwrap(),
-            Some((b"A".to_vec(), b"".to_vec()))
-        );
-        assert_eq!(variable_of("EFIMERA_TEST_NEVER_SET").unwrap(), None);
-        variable_of("1A=b").unwrap_err();
-        variable_of("A B=c").unwrap_err();
-        let file = variables_of_file("# comment\n\nA=1\nB= 2\n", Path::new("x")).unwrap();
-        assert_eq!(
-            file,
-            [
-                (b"A".to_vec(), b"1".to_vec()),
-                (b"B".to_vec(), b" 2".to_vec())
-            ]
-        );
-        let error = variables_of_file("A=1\n-=2\n", Path::new("x")).unwrap_err();
-        assert!(
-            error.message.starts_with("Line 2 of `x`"),
-            "{}",
-            error.message
-        );
     }
 }

@@ -67,6 +67,16 @@ pub(crate) fn run(context: &Context, args: &ApplyArgs) -> Result<u8> {
     let plan = workspace::plan(&changes, &root).map_err(conflicts)?;
     let todo = plan.todo().len() as u64;
     let already = plan.already().len() as u64;
+    if args.dry_run && args.json {
+        let paths = plan.todo().iter().map(|change| change.path.to_string());
+        context.ui.json(&serde_json::json!({
+            "name": name,
+            "digest": digest,
+            "would_change": paths.collect::<Vec<_>>(),
+            "already": already,
+        }))?;
+        return Ok(0);
+    }
     if args.dry_run {
         for change in plan.todo() {
             context.ui.line(change.path.to_string())?;

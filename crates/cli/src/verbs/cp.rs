@@ -1,25 +1,25 @@
 use crate::context::Context;
 use crate::error::{CommandError, Result};
+use crate::machine_files::{self, MachinePath, New};
 use crate::pick;
 use crate::verbs::exec::connect;
-use base::{Name, RelPath, Size};
+use base::{Name, RelPath};
 use clap::Args;
 use std::collections::VecDeque;
-use std::io::{Read as _, Write as _};
-use std::os::unix::ffi::OsStrExt as _;
+use std::fmt::Display;
+use std::io::Write as _;
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use store::{ResultHead, Store};
-use supervisor::client::{Connection, Item};
-use supervisor::control::{Command, Note};
-use wire::message::{FileKind, ListDir, ListEntry, Reply, Request, Stat, Tree, decode};
-use workspace::{Baseline, BlobDir, Kind, Landing, Node};
+use wire::message::FileKind;
+use workspace::{Baseline, BlobDir, Kind, LandError, Landing, Node};
 
 /// Copy files into or out of a running sandbox, or out of a result
 ///
 /// One side is NAME:PATH. In a sandbox a relative path starts at the workspace, an absolute one at the machine's
-/// root; in a result paths start at the workspace. Directories are copied whole. What comes out is written through
-/// no link and into no git directory.
+/// root; in a result paths start at the workspace. Directories are copied whole, but for devices, FIFOs and sockets,
+/// and for git directories on the way out. What comes out is written through no link and into no git directory.
 #[derive(Debug, Args)]
 pub(crate) struct CpArgs {
     /// Where from: PATH, or NAME:PATH
@@ -30,10 +30,8 @@ pub(crate) struct CpArgs {
 
 /// Files and directories of one copy; more is a tree made to exhaust a walker.
 const MAX_ENTRIES: usize = 200_000;
-/// The largest file that comes out of a machine.
-const MAX_FILE: Size = Size::gib(64);
-/// Bytes of one piece on the wire.
-const PIECE: usize = 64 * 1024;
+/// Names of what was left out that are told.
+const MAX_NAMED: usize = 4;
 
 /// A side of the copy.
 enum Place {
@@ -46,13 +44,13 @@ pub(crate) fn run(context: &Context, args: &CpArgs) -> Result<u8> {
     match (place(context, &args.source), place(context, &args.target)) {
         (Place::There(name, path), Place::Here(target)) => {
             if store.is_alive(&name)? {
-                out_of_machine(&store, &name, &path, &target)?;
+                out_of_machine(context, &store, &name, &path, &target)?;
             } else {
                 out_of_result(&store, &pick::named(&store, &name)?, &path, &target)?;
             }
         }
         (Place::Here(source), Place::There(name, path)) => {
-            into_machine(&store, &name, &source, &path)?;
+            into_machine(context, &store, &name, &source, &path)?;
         }
         (Place::Here(_), Place::Here(_)) => {
             return Err(CommandError::usage("One side has to be NAME:PATH")
@@ -173,313 +171,157 @@ fn out_of_result(store: &Store, head: &ResultHead, path: &[u8], target: &Path) -
     Ok(())
 }
 
-/// A path of the machine: absolute, or in the workspace.
-fn in_machine(path: &[u8]) -> (Tree, Vec<u8>) {
-    let trimmed = path
-        .strip_suffix(b"/")
-        .filter(|path| !path.is_empty())
-        .unwrap_or(path);
-    match trimmed {
-        [b'/', ..] => (Tree::Root, trimmed.to_vec()),
-        b"." => (Tree::Workspace, Vec::new()),
-        path => (
-            Tree::Workspace,
-            path.strip_prefix(b"./").unwrap_or(path).to_vec(),
-        ),
-    }
-}
-
-fn out_of_machine(store: &Store, name: &Name, path: &[u8], target: &Path) -> Result {
+fn out_of_machine(
+    context: &Context,
+    store: &Store,
+    name: &Name,
+    path: &[u8],
+    target: &Path,
+) -> Result {
     let mut connection = connect(store, name)?;
-    let (tree, from) = in_machine(path);
+    let from = MachinePath::typed(path);
     let (dir, place) = destination(target, &last_component(path))?;
     let landing = Landing::open(&dir)?;
+    let Some(entry) = machine_files::entry(&mut connection, &from)? else {
+        return Err(CommandError::new(format!("There is no `{from}` in {name}")));
+    };
     let mut left = MAX_ENTRIES;
-    let mut waiting = VecDeque::new();
-    match entry_of(&mut connection, tree, &from)? {
-        Some(entry) => waiting.push_back((from, place, entry)),
-        None => {
-            return Err(CommandError::new(format!(
-                "There is no `{}` in {name}",
-                base::escape(path)
-            )));
-        }
-    }
+    let mut left_out = LeftOut::default();
+    let mut waiting = VecDeque::from([(from, place, entry)]);
+    let mut first = true;
     while let Some((from, place, entry)) = waiting.pop_front() {
-        left = left.checked_sub(1).ok_or_else(|| {
-            CommandError::new(format!(
-                "More than {MAX_ENTRIES} files and directories are not copied at once"
-            ))
-        })?;
-        match entry.stat.kind {
-            FileKind::Dir | FileKind::FreshDir => {
-                landing.dir(&place, entry.stat.mode & 0o777)?;
-                for child in list(&mut connection, tree, &from)? {
-                    waiting.push_back((
-                        joined(&from, &child.name),
-                        place.join(&child.name)?,
-                        child,
-                    ));
+        left = left.checked_sub(1).ok_or_else(too_many)?;
+        let mode = entry.stat.mode & 0o777;
+        let copied = match entry.stat.kind {
+            FileKind::Dir | FileKind::FreshDir => landing.dir(&place, mode).map(|()| true),
+            FileKind::Symlink => landing.symlink(&place, &entry.target).map(|()| false),
+            FileKind::File => match landing.file(&place, mode) {
+                Ok(file) => {
+                    machine_files::read(&mut connection, &from, file)?;
+                    Ok(false)
+                }
+                Err(error) => Err(error),
+            },
+            FileKind::Whiteout | FileKind::Other => {
+                left_out.add(&from, first, "neither a file, a directory nor a link")?;
+                Ok(false)
+            }
+        };
+        match copied {
+            Ok(true) => {
+                for child in machine_files::list(&mut connection, &from)? {
+                    match place.join(&child.name) {
+                        Ok(place) => waiting.push_back((from.join(&child.name), place, child)),
+                        Err(error) => left_out.add(&from.join(&child.name), false, error)?,
+                    }
                 }
             }
-            FileKind::Symlink => landing.symlink(&place, &entry.target)?,
-            FileKind::File => {
-                read_file(&mut connection, tree, &from, &landing, &place, &entry.stat)?;
-            }
-            FileKind::Whiteout | FileKind::Other => {}
+            Ok(false) => {}
+            Err(error @ LandError::Refused(_)) => left_out.add(&from, first, error)?,
+            Err(error) => return Err(error.into()),
         }
+        first = false;
     }
+    left_out.tell(context);
     Ok(())
 }
 
-/// What the machine has at a path: its directory is listed, since only listings name kinds.
-fn entry_of(connection: &mut Connection, tree: Tree, path: &[u8]) -> Result<Option<ListEntry>> {
-    let directory = Stat {
-        kind: FileKind::Dir,
-        mode: 0o755,
-        size: 0,
-        ino: 0,
-        nlink: 1,
-        mtime_ns: 0,
-        ctime_ns: 0,
-    };
-    let root = ListEntry {
-        name: Vec::new(),
-        stat: directory,
-        target: Vec::new(),
-    };
-    if path.is_empty() || path == b"/" {
-        return Ok(Some(root));
-    }
-    let at = path.iter().rposition(|byte| *byte == b'/');
-    let (parent, name) = match at {
-        Some(0) => (b"/".as_slice(), &path[1..]),
-        Some(at) => (&path[..at], &path[at + 1..]),
-        None => (b"".as_slice(), path),
-    };
-    Ok(list(connection, tree, parent)?
-        .into_iter()
-        .find(|entry| entry.name == name))
-}
-
-fn list(connection: &mut Connection, tree: Tree, path: &[u8]) -> Result<Vec<ListEntry>> {
-    let dirs = vec![ListDir {
-        path: path.to_vec(),
-        whole: true,
-    }];
-    let stream = connection.open(&Command::Files(Request::List { tree, dirs }))?;
-    let mut found = Vec::new();
-    loop {
-        match connection.next(stream, None)? {
-            Item::Note(note) => match reply(note)? {
-                Reply::Entries { entries, .. } => found.extend(entries),
-                Reply::Failed(failure) => return Err(failed(&failure.what, failure.errno)),
-                _ => {}
-            },
-            Item::Closed => return Ok(found),
-            Item::Data { .. } | Item::Finished(_) => {}
-        }
-        if found.len() > MAX_ENTRIES {
-            return Err(CommandError::new(
-                "A directory of the machine lists more entries than are copied at once",
-            ));
-        }
-    }
-}
-
-fn read_file(
-    connection: &mut Connection,
-    tree: Tree,
-    from: &[u8],
-    landing: &Landing,
-    place: &RelPath,
-    stat: &Stat,
+fn into_machine(
+    context: &Context,
+    store: &Store,
+    name: &Name,
+    source: &Path,
+    path: &[u8],
 ) -> Result {
-    let request = Request::Read {
-        tree,
-        paths: vec![from.to_vec()],
-    };
-    let stream = connection.open(&Command::Files(request))?;
-    let mut file = landing.file(place, stat.mode & 0o777)?;
-    let mut size = 0;
-    let mut whole = false;
-    loop {
-        match connection.next(stream, None)? {
-            Item::Note(note) => match reply(note)? {
-                Reply::Failed(failure) => return Err(failed(&failure.what, failure.errno)),
-                Reply::FileEnd(_) => whole = true,
-                _ => {}
-            },
-            Item::Data { bytes, .. } => {
-                size += bytes.len() as u64;
-                if size > MAX_FILE.bytes() {
-                    return Err(CommandError::new(format!(
-                        "`{place}` is larger than {MAX_FILE}"
-                    )));
-                }
-                file.write_all(&bytes)?;
-            }
-            Item::Closed if whole => return Ok(file.finish()?),
-            Item::Closed => {
-                return Err(CommandError::new(format!(
-                    "`{place}` did not come as a whole"
-                )));
-            }
-            Item::Finished(_) => {}
-        }
-    }
-}
-
-fn into_machine(store: &Store, name: &Name, source: &Path, path: &[u8]) -> Result {
     let metadata = fs_err::symlink_metadata(source)?;
-    let own_name = fs_err::canonicalize(source)?
-        .file_name()
-        .map(|name| name.as_bytes().to_vec())
-        .unwrap_or_default();
     let mut connection = connect(store, name)?;
-    let (tree, mut to) = in_machine(path);
+    let mut to = MachinePath::typed(path);
     // Into a directory that is there, else to that name; a slash at the end asks for a directory.
-    let there = entry_of(&mut connection, tree, &to)?;
+    let there = machine_files::entry(&mut connection, &to)?;
     if there.is_some_and(|entry| entry.stat.kind == FileKind::Dir) || path.ends_with(b"/") {
-        to = joined(&to, &own_name);
+        to = to.join(&own_name(source)?);
     }
+    let mut left = MAX_ENTRIES;
+    let mut left_out = LeftOut::default();
     let mut waiting = VecDeque::from([(source.to_owned(), to, metadata)]);
     while let Some((source, to, metadata)) = waiting.pop_front() {
+        left = left.checked_sub(1).ok_or_else(too_many)?;
         let mode = metadata.permissions().mode() & 0o777;
         if metadata.is_symlink() {
-            let target = fs_err::read_link(&source)?
-                .into_os_string()
-                .as_bytes()
-                .to_vec();
-            write(
-                &mut connection,
-                tree,
-                &to,
-                FileKind::Symlink,
-                mode,
-                target,
-                Content::None,
-            )?;
+            let target = fs_err::read_link(&source)?.into_os_string().into_vec();
+            machine_files::write(&mut connection, &to, New::Symlink { target })?;
         } else if metadata.is_dir() {
-            write(
-                &mut connection,
-                tree,
-                &to,
-                FileKind::Dir,
-                mode,
-                Vec::new(),
-                Content::None,
-            )?;
+            machine_files::write(&mut connection, &to, New::Dir { mode })?;
             for entry in fs_err::read_dir(&source)? {
                 let entry = entry?;
                 let metadata = fs_err::symlink_metadata(entry.path())?;
                 waiting.push_back((
                     entry.path(),
-                    joined(&to, entry.file_name().as_bytes()),
+                    to.join(entry.file_name().as_bytes()),
                     metadata,
                 ));
             }
         } else if metadata.is_file() {
-            let mut file = fs_err::File::open(&source)?;
-            write(
-                &mut connection,
-                tree,
-                &to,
-                FileKind::File,
-                mode,
-                Vec::new(),
-                Content::File(&mut file),
+            let content = &mut fs_err::File::open(&source)?;
+            machine_files::write(&mut connection, &to, New::File { mode, content })?;
+        } else {
+            let shown = base::escape(source.as_os_str().as_bytes());
+            left_out.add(
+                &shown,
+                left + 1 == MAX_ENTRIES,
+                "neither a file, a directory nor a link",
             )?;
         }
     }
+    left_out.tell(context);
     Ok(())
 }
 
-fn joined(dir: &[u8], name: &[u8]) -> Vec<u8> {
-    match dir {
-        b"" | b"/" => [dir, name].concat(),
-        dir => [dir, b"/", name].concat(),
-    }
-}
-
-/// A file's bytes on their way in.
-pub(crate) enum Content<'a> {
-    None,
-    Bytes(&'a [u8]),
-    File(&'a mut fs_err::File),
-}
-
-/// Writes (or removes) one path of a machine.
-pub(crate) fn write(
-    connection: &mut Connection,
-    tree: Tree,
-    path: &[u8],
-    kind: FileKind,
-    mode: u32,
-    target: Vec<u8>,
-    content: Content<'_>,
-) -> Result {
-    let request = Request::Write {
-        tree,
-        path: path.to_vec(),
-        kind,
-        mode,
-        target,
+/// The name that a copy of `source` has in a directory; `.` and `..` have that of the directory they are.
+fn own_name(source: &Path) -> Result<Vec<u8>> {
+    let name = match source.components().next_back() {
+        Some(Component::Normal(name)) => Some(name.to_owned()),
+        _ => fs_err::canonicalize(source)?
+            .file_name()
+            .map(ToOwned::to_owned),
     };
-    let stream = connection.open(&Command::Files(request))?;
-    match content {
-        Content::None => {}
-        Content::Bytes(bytes) => connection.send(stream, 0, bytes, None)?,
-        Content::File(file) => {
-            let mut piece = vec![0; PIECE];
-            loop {
-                match file.read(&mut piece)? {
-                    0 => break,
-                    count => connection.send(stream, 0, &piece[..count], None)?,
-                }
-            }
-        }
-    }
-    connection.finish(stream, 0)?;
-    loop {
-        match connection.next(stream, None)? {
-            Item::Note(note) => match reply(note)? {
-                Reply::Failed(failure) => return Err(failed(&failure.what, failure.errno)),
-                Reply::Done => return Ok(()),
-                _ => {}
-            },
-            Item::Closed => {
-                return Err(CommandError::new(format!(
-                    "`{}` was not written",
-                    base::escape(path)
-                )));
-            }
-            Item::Data { .. } | Item::Finished(_) => {}
-        }
-    }
+    Ok(name.unwrap_or_default().into_vec())
 }
 
-/// What the guest said, as the supervisor passed it on unread.
-fn reply(note: Note) -> Result<Reply> {
-    match note {
-        Note::Reply(bytes) => decode(&bytes)
-            .map_err(|_| CommandError::new("The machine's answer can't be understood")),
-        Note::Failed { message, hint } => Err(hint
-            .into_iter()
-            .fold(CommandError::new(message), CommandError::hint)),
-        _ => Err(CommandError::new(
-            "The machine's answer is none to a request for files",
-        )),
-    }
+fn too_many() -> CommandError {
+    CommandError::new(format!(
+        "More than {MAX_ENTRIES} files and directories are not copied at once"
+    ))
 }
 
-fn failed(what: &[u8], errno: i32) -> CommandError {
-    let what = base::escape_line(what, 300);
-    match errno {
-        0 => CommandError::new(what),
-        errno => CommandError::new(format!(
-            "{what}: {}",
-            std::io::Error::from_raw_os_error(errno)
-        )),
+/// What is no part of a copy, though it lies in what is copied.
+#[derive(Debug, Default)]
+struct LeftOut {
+    count: usize,
+    first: Vec<String>,
+}
+
+impl LeftOut {
+    /// `all`: it is what was to be copied, and not something within.
+    fn add(&mut self, path: &impl Display, all: bool, why: impl Display) -> Result {
+        if all {
+            return Err(CommandError::new(format!("`{path}` is not copied")).because(why));
+        }
+        self.count += 1;
+        if self.first.len() < MAX_NAMED {
+            self.first.push(format!("{path} ({why})"));
+        }
+        Ok(())
+    }
+
+    fn tell(&self, context: &Context) {
+        if self.count > 0 {
+            let more = match self.count - self.first.len() {
+                0 => String::new(),
+                more => format!(" and {more} more"),
+            };
+            let first = self.first.join(", ");
+            context.ui.warn(format!("Not copied: {first}{more}"));
+        }
     }
 }

@@ -1,16 +1,15 @@
 use crate::context::Context;
 use crate::error::{CommandError, Result};
 use crate::session::{self, Outcome};
-use crate::start::wish::{variable_of, variables_of_file};
+use crate::surroundings::{self, SurroundingsArgs};
 use crate::{pick, terminal};
 use base::Name;
 use clap::Args;
-use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
-use std::path::PathBuf;
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt as _;
 use supervisor::client;
 use supervisor::control::Command;
-use wire::message::{Exec, RunAs};
+use wire::message::Exec;
 
 /// Run one more command in a running sandbox
 ///
@@ -19,24 +18,8 @@ use wire::message::{Exec, RunAs};
 pub(crate) struct ExecArgs {
     /// A running sandbox
     name: Name,
-    /// Set a variable; NAME alone passes yours on (repeatable)
-    #[arg(short, long = "env", value_name = "NAME[=VALUE]")]
-    env: Vec<String>,
-    /// Set variables from a file of NAME=VALUE lines (repeatable)
-    #[arg(long, value_name = "FILE")]
-    env_file: Vec<PathBuf>,
-    /// Working directory in the machine (default: the workspace)
-    #[arg(short, long, value_name = "DIR")]
-    workdir: Option<PathBuf>,
-    /// Run as this user of the machine
-    #[arg(short, long, value_name = "USER")]
-    user: Option<String>,
-    /// With a terminal even when standard output is none
-    #[arg(short, long, hide = true)]
-    tty: bool,
-    /// Standard input is always passed on
-    #[arg(short, long, hide = true)]
-    interactive: bool,
+    #[command(flatten)]
+    surroundings: SurroundingsArgs,
     /// The command, and everything after it (default: a shell)
     #[arg(value_name = "COMMAND", trailing_var_arg = true)]
     command: Vec<OsString>,
@@ -47,12 +30,7 @@ impl ExecArgs {
     pub(crate) fn shell(name: Name, user: Option<String>) -> Self {
         Self {
             name,
-            env: Vec::new(),
-            env_file: Vec::new(),
-            workdir: None,
-            user,
-            tty: false,
-            interactive: false,
+            surroundings: SurroundingsArgs::of_user(user),
             command: Vec::new(),
         }
     }
@@ -64,32 +42,18 @@ pub(crate) fn run(context: &Context, args: ExecArgs) -> Result<u8> {
 
 fn execute(context: &Context, args: ExecArgs) -> Result<u8> {
     let store = pick::store(context)?;
-    let tty = args.tty || terminal::is_interactive();
-    let mut env = Vec::new();
-    if tty {
-        let term = context
-            .term
-            .as_deref()
-            .unwrap_or(OsStr::new("xterm-256color"));
-        env.push((b"TERM".to_vec(), term.as_bytes().to_vec()));
-    }
-    for file in &args.env_file {
-        env.extend(variables_of_file(&fs_err::read_to_string(file)?, file)?);
-    }
-    for variable in &args.env {
-        env.extend(variable_of(variable)?);
-    }
+    let around = args.surroundings;
+    let tty = around.wants_terminal();
+    let env = around.variables(context, tty)?;
     let stdin = session::has_stdin();
     let exec = Exec {
-        argv: args.command.into_iter().map(OsString::into_vec).collect(),
+        argv: surroundings::words(args.command, &env)?,
         env,
-        cwd: args
+        user: around.user(),
+        cwd: around
             .workdir
             .map(|path| path.into_os_string().into_vec())
             .unwrap_or_default(),
-        user: args
-            .user
-            .map_or(RunAs::User, |name| RunAs::Named(name.into_bytes())),
         tty: tty.then(terminal::size),
         stdin,
     };
@@ -105,7 +69,8 @@ fn execute(context: &Context, args: ExecArgs) -> Result<u8> {
             session::tell(context.ui, &end);
             Ok(session::exit_code(&end))
         }
-        Outcome::Left => Ok(128 + 1),
+        Outcome::Left { asked: true } => Ok(0),
+        Outcome::Left { asked: false } => Ok(128 + 1),
     }
 }
 

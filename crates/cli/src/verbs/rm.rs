@@ -4,6 +4,7 @@ use crate::pick;
 use crate::verbs::stop;
 use base::Name;
 use clap::Args;
+use store::Healed;
 
 /// Remove sandboxes, machine and scratch disk
 ///
@@ -28,11 +29,10 @@ pub(crate) fn run(context: &Context, args: &RmArgs) -> Result<u8> {
             }
             stop::end(&store, name, 3000, true)?;
         } else {
-            store.heal(name)?;
-            match store.lock(name) {
-                Ok(lock) => store.remove(name, &lock)?,
-                Err(store::StoreError::NoSandbox(_)) => {}
-                Err(error) => return Err(error.into()),
+            // What a crash left of it may be all that there is.
+            if !matches!(store.heal(name), Ok(Healed::Removed)) {
+                let lock = pick::stopped(&store, name)?;
+                store.remove(name, &lock)?;
             }
         }
         context.ui.line(name.as_str())?;

@@ -1,6 +1,7 @@
 use crate::context::Context;
 use crate::error::{CommandError, Result};
 use crate::start::{self, Wish};
+use crate::surroundings::SurroundingsArgs;
 use base::{Name, Size};
 use clap::Args;
 use std::ffi::OsString;
@@ -14,7 +15,7 @@ use std::path::PathBuf;
 ///
 /// The exit code is the command's: 128+n when signal n ended it, 124 after `--timeout`, 125 when efimera itself
 /// failed, 126 and 127 when the command could not be started or found.
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 pub(crate) struct RunArgs {
     /// Leave the command running and print the sandbox's name
     #[arg(short, long)]
@@ -25,15 +26,8 @@ pub(crate) struct RunArgs {
     /// With --from: start from its baseline alone
     #[arg(long, requires = "from")]
     pub(crate) clean: bool,
-    /// Set a variable in the machine; NAME alone passes yours on (repeatable)
-    #[arg(short, long = "env", value_name = "NAME[=VALUE]")]
-    pub(crate) env: Vec<String>,
-    /// Set variables from a file of NAME=VALUE lines (repeatable)
-    #[arg(long, value_name = "FILE")]
-    pub(crate) env_file: Vec<PathBuf>,
-    /// Working directory in the machine (default: where you are)
-    #[arg(short, long, value_name = "DIR")]
-    pub(crate) workdir: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) surroundings: SurroundingsArgs,
     /// End the command after this time (90s, 30m, 8h)
     #[arg(long, value_name = "DURATION", value_parser = crate::config::seconds)]
     pub(crate) timeout: Option<u64>,
@@ -43,21 +37,12 @@ pub(crate) struct RunArgs {
     /// Keep the machine after the command, until `stop` or `rm`
     #[arg(long)]
     pub(crate) keep: bool,
-    /// Run as this user of the machine (a name or number, `root` too)
-    #[arg(short, long, value_name = "USER")]
-    pub(crate) user: Option<String>,
     /// Say nothing but errors
     #[arg(short, long)]
     pub(crate) quiet: bool,
     /// Print the receipt as JSON on stderr
     #[arg(long)]
     pub(crate) json: bool,
-    /// With a terminal even when standard output is none
-    #[arg(short, long, hide = true)]
-    pub(crate) tty: bool,
-    /// Standard input is always passed on
-    #[arg(short, long, hide = true)]
-    pub(crate) interactive: bool,
     #[command(flatten)]
     pub(crate) machine: MachineArgs,
     #[command(flatten)]
@@ -83,7 +68,7 @@ pub(crate) struct RunArgs {
 }
 
 /// What the machine is made of
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 pub(crate) struct MachineArgs {
     /// Virtual processors
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
@@ -103,7 +88,7 @@ pub(crate) struct MachineArgs {
 }
 
 /// What of the repository goes in
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 pub(crate) struct WorkspaceArgs {
     /// Take in matching paths that would stay out: ignored ones, probable secrets (repeatable)
     #[arg(long, value_name = "GLOB")]
@@ -133,49 +118,17 @@ pub(crate) fn run(mut context: Context, args: RunArgs) -> Result<u8> {
     if args.quiet {
         context.ui.silence();
     }
-    let wish = Wish::from_run(&context, args)?;
-    start::run(&context, wish).map_err(CommandError::around_a_command)
+    Wish::from_run(&context, args)
+        .and_then(|wish| start::run(&context, wish))
+        .map_err(CommandError::around_a_command)
 }
 
 impl RunArgs {
     /// A shell in a fresh machine, with every default.
     pub(crate) fn shell(user: Option<String>) -> Self {
         Self {
-            detach: false,
-            from: None,
-            clean: false,
-            env: Vec::new(),
-            env_file: Vec::new(),
-            workdir: None,
-            timeout: None,
-            name: None,
-            keep: false,
-            user,
-            quiet: false,
-            json: false,
-            tty: false,
-            interactive: false,
-            machine: MachineArgs {
-                cpus: None,
-                memory: None,
-                disk: None,
-                accel: None,
-                image: None,
-            },
-            workspace: WorkspaceArgs {
-                include: Vec::new(),
-                exclude: Vec::new(),
-                only: None,
-                history: None,
-                skip_unreadable: false,
-                allow_unusual: false,
-            },
-            artifacts: Vec::new(),
-            linger: None,
-            yes: false,
-            volume: Vec::new(),
-            mount: Vec::new(),
-            command: Vec::new(),
+            surroundings: SurroundingsArgs::of_user(user),
+            ..Self::default()
         }
     }
 }

@@ -25,8 +25,7 @@ pub(crate) fn run(context: &Context, args: &StartArgs) -> Result<u8> {
                 "The sandbox {name} is running already"
             )));
         }
-        store.heal(name)?;
-        let lock = store.lock(name)?;
+        let lock = pick::stopped(&store, name)?;
         let mut connection = start::supervise(context, name, lock)?;
         let stream = connection.open(&Command::Ready)?;
         let mut progress = Progress::new(context.ui);
@@ -34,9 +33,7 @@ pub(crate) fn run(context: &Context, args: &StartArgs) -> Result<u8> {
             match connection.next(stream, None)? {
                 Item::Note(Note::Booting) => progress.at("starting the machine", 0, 0, false),
                 Item::Note(Note::Failed { message, hint }) => {
-                    return Err(hint
-                        .into_iter()
-                        .fold(CommandError::new(message), CommandError::hint));
+                    return Err(CommandError::told(message, hint));
                 }
                 Item::Note(Note::Started) | Item::Closed => break,
                 Item::Note(_) | Item::Data { .. } | Item::Finished(_) => {}

@@ -34,9 +34,7 @@ pub(crate) fn run(context: &Context, args: &StopArgs) -> Result<u8> {
 pub(crate) fn end(store: &store::Store, name: &Name, grace_ms: u32, remove: bool) -> Result {
     let mut connection = connect(store, name)?;
     match connection.ask(&Command::Stop { grace_ms, remove }, None) {
-        Ok(Note::Failed { message, hint }) => Err(hint
-            .into_iter()
-            .fold(CommandError::new(message), CommandError::hint)),
+        Ok(Note::Failed { message, hint }) => Err(CommandError::told(message, hint)),
         // It was about to go anyway.
         Ok(_) | Err(ClientError::Lost) => Ok(()),
         Err(error) => Err(error.into()),

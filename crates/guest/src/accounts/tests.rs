@@ -43,7 +43,7 @@ fn looks_up_as_docker_does() {
 fn refuses_names_that_the_image_does_not_have() {
     for wanted in ["nobody-here", "", "ada:no-group", "-1", "4294967296"] {
         let fault = accounts().look_up(wanted.as_bytes()).unwrap_err();
-        assert_eq!(fault.errno, Errno::NOENT, "{wanted}");
+        assert_eq!(fault.errno, None, "{wanted}");
     }
 }
 

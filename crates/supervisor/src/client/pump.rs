@@ -17,6 +17,12 @@ pub trait Handler {
 
     /// The wake descriptor is readable: empty it, and say what is to be done.
     fn woken(&mut self) -> Vec<Order>;
+
+    /// Standard input on its way to the command: takes out what isn't for the command, and says what is to be
+    /// done about it. Adds no more than one byte.
+    fn input(&mut self, _bytes: &mut Vec<u8>) -> Vec<Order> {
+        Vec::new()
+    }
 }
 
 /// What to do after a note.
@@ -64,7 +70,7 @@ impl Connection {
         wake: Option<BorrowedFd<'_>>,
         handler: &mut dyn Handler,
     ) -> Result<Pumped, ClientError> {
-        let mut buffer = vec![0; CHUNK];
+        let mut buffer = Vec::with_capacity(CHUNK);
         let mut stops = Vec::new();
         loop {
             while let Some((id, item)) = self.waiting.pop_front() {
@@ -88,48 +94,59 @@ impl Connection {
                 }
             }
             // A full window means that the command does not read: neither do we then.
-            let input = stdin.filter(|_| self.pipe.mux.room(stream) >= CHUNK);
+            let input = stdin.filter(|_| self.pipe.mux.room(stream) > CHUNK);
             let others: Vec<BorrowedFd<'_>> = wake.into_iter().chain(input).collect();
             let ready = self.turn(&others, None)?;
-            let woken = wake.is_some() && ready[0];
-            if woken {
-                for order in handler.woken() {
-                    match order {
-                        Order::Control(control) => {
-                            // A session that ends in this moment needs no new size.
-                            self.pipe.mux.send_message(stream, &encode(&control)).ok();
-                        }
-                        Order::Stop { grace_ms } => stops.push(self.open(&Command::Stop {
-                            grace_ms,
-                            remove: false,
-                        })?),
-                        Order::Leave => {
-                            self.flush()?;
-                            return Ok(Pumped::Left);
-                        }
+            let mut orders = Vec::new();
+            if wake.is_some() && ready[0] {
+                orders = handler.woken();
+            }
+            if let Some(input) = input
+                && ready[usize::from(wake.is_some())]
+            {
+                buffer.clear();
+                match rustix::io::read(input, rustix::buffer::spare_capacity(&mut buffer)) {
+                    // A terminal that hung up gives EIO: that is an end too.
+                    Ok(0) | Err(Errno::IO) => {
+                        stdin = None;
+                        self.pipe.mux.finish(stream, 0).ok();
                     }
+                    Ok(_) => {
+                        orders.extend(handler.input(&mut buffer));
+                        // There is room for all of it; a session that just ended takes none.
+                        self.pipe.mux.send_data(stream, 0, &buffer).ok();
+                    }
+                    Err(Errno::INTR | Errno::AGAIN) => {}
+                    Err(error) => return Err(ClientError::Input(error.into())),
                 }
             }
-            let Some(input) = input else {
-                continue;
-            };
-            if !ready[usize::from(wake.is_some())] {
-                continue;
-            }
-            match rustix::io::read(input, &mut buffer[..]) {
-                // A terminal that hung up gives EIO: that is an end too.
-                Ok(0) | Err(Errno::IO) => {
-                    stdin = None;
-                    self.pipe.mux.finish(stream, 0).ok();
+            for order in orders {
+                if self.carry_out(order, stream, &mut stops)? == Next::Leave {
+                    self.flush()?;
+                    return Ok(Pumped::Left);
                 }
-                Ok(count) => {
-                    // There is room for all of it; a session that just ended takes none.
-                    self.pipe.mux.send_data(stream, 0, &buffer[..count]).ok();
-                }
-                Err(Errno::INTR | Errno::AGAIN) => {}
-                Err(error) => return Err(ClientError::Input(error.into())),
             }
         }
+    }
+
+    fn carry_out(
+        &mut self,
+        order: Order,
+        stream: StreamId,
+        stops: &mut Vec<StreamId>,
+    ) -> Result<Next, ClientError> {
+        match order {
+            Order::Control(control) => {
+                // A session that ends in this moment needs no new size.
+                self.pipe.mux.send_message(stream, &encode(&control)).ok();
+            }
+            Order::Stop { grace_ms } => stops.push(self.open(&Command::Stop {
+                grace_ms,
+                remove: false,
+            })?),
+            Order::Leave => return Ok(Next::Leave),
+        }
+        Ok(Next::Go)
     }
 
     /// Writes what waits before leaving, as long as the supervisor takes it promptly.

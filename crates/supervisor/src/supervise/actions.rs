@@ -150,9 +150,11 @@ impl Supervisor<'_> {
             head.saved = seconds();
             head.ignored = counts.ignored;
             head.refused_count = counts.left_out_count;
-            head.refused = counts
-                .left_out
-                .iter()
+            // An attempt at a git directory is what a person has to see first.
+            let mut refused: Vec<_> = counts.left_out.iter().collect();
+            refused.sort_by_key(|refusal| refusal.reason != Reason::GitStore);
+            head.refused = refused
+                .into_iter()
                 .map(|refusal| format!("{} ({})", refusal.path, reason(refusal.reason)))
                 .collect();
         });

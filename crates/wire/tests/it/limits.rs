@@ -4,7 +4,7 @@ use crate::raw::{
     CLOSE, CREDIT, DATA, FINISH, HELLO, MESSAGE, OPEN, RESET, Victim, frame, greeting,
 };
 use wire::{
-    Event, MAX_PAYLOAD, MAX_PENDING, MAX_STREAMS, Mux, OUT_LIMIT, OVERHEAD, PREAMBLE,
+    Event, MAX_MESSAGE, MAX_PAYLOAD, MAX_PENDING, MAX_STREAMS, Mux, OUT_LIMIT, OVERHEAD, PREAMBLE,
     ProtocolError, SendError, Side, StreamId, VERSION, WINDOW,
 };
 
@@ -34,14 +34,23 @@ fn state(text: &'static str) -> Result<(), ProtocolError> {
 fn the_longest_payload() {
     let full = vec![7; MAX_PAYLOAD];
     check(Side::Opener, &[frame(DATA, 1, 1, &full)], Ok(()));
-    check(Side::Opener, &[frame(MESSAGE, 1, 0, &full)], Ok(()));
-    check(Side::Answerer, &[frame(OPEN, 2, 0, &full)], Ok(()));
     let more = vec![7; MAX_PAYLOAD + 1];
     check(
         Side::Opener,
         &[frame(DATA, 1, 1, &more)],
         header("payload too long"),
     );
+    let full = vec![7; MAX_MESSAGE];
+    check(Side::Opener, &[frame(MESSAGE, 1, 0, &full)], Ok(()));
+    check(Side::Answerer, &[frame(OPEN, 2, 0, &full)], Ok(()));
+    let more = vec![7; MAX_MESSAGE + 1];
+    for (side, kind) in [(Side::Opener, MESSAGE), (Side::Answerer, OPEN)] {
+        check(
+            side,
+            &[frame(kind, 2, 0, &more)],
+            header("payload too long"),
+        );
+    }
     let mut mux = Mux::new(Side::Opener);
     assert_eq!(mux.open(&more), Err(SendError::TooLong));
     let id = mux.open(&full).unwrap();

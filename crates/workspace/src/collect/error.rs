@@ -53,7 +53,7 @@ pub enum CollectError {
         pattern: String,
     },
     /// Files or directories may not be read.
-    #[error("{count} paths can't be read: {first}")]
+    #[error("{} can't be read: {first}", if *count == 1 { "One path".to_owned() } else { format!("{count} paths") })]
     Unreadable {
         /// How many.
         count: usize,
@@ -61,7 +61,7 @@ pub enum CollectError {
         first: Several,
     },
     /// Files are larger than the limit.
-    #[error("{count} files are larger than {limit}: {first}")]
+    #[error("{} larger than {limit}: {first}", if *count == 1 { "One file is".to_owned() } else { format!("{count} files are") })]
     TooLarge {
         /// How many.
         count: usize,

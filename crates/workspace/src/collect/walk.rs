@@ -6,7 +6,7 @@ use super::{
 };
 use super::{HistoryUsed, Nested, Omitted, Shape};
 use crate::git::{self, Module, Repository};
-use crate::ignore::{MAX_RULES_BYTES, RuleList, verdict};
+use crate::ignore::{MAX_RULES_BYTES, RuleList, is_well_formed, verdict};
 use crate::secrets::{self, Secrets, Suspicion};
 use crate::{IgnoreFile, Kind};
 use base::{RelPath, Size};
@@ -655,8 +655,10 @@ fn facts(nested: &Nested) -> GitFacts {
 /// All patterns as one list, the later ones stronger.
 fn patterns(patterns: &[String]) -> Result<RuleList, CollectError> {
     for pattern in patterns {
-        // A line break would make it two patterns, and one that is parsed to nothing would match nothing.
+        // A line break would make it two patterns, and one that is parsed to nothing, or that is broken, would
+        // match nothing.
         let is_one = !pattern.contains('\n')
+            && is_well_formed(pattern.as_bytes())
             && !RuleList::parse(&RelPath::root(), pattern.as_bytes()).is_empty();
         if !is_one {
             return Err(CollectError::BadPattern {

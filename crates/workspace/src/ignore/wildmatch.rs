@@ -26,6 +26,24 @@ pub(super) fn matches(pattern: &[u8], text: &[u8], slashes: Slashes) -> bool {
     attempt(pattern, 0, text, slashes) == Outcome::Match
 }
 
+/// False for a pattern that matches nothing at all: a class that is never closed or names an unknown kind of
+/// characters, or a backslash at the end.
+pub(crate) fn is_well_formed(pattern: &[u8]) -> bool {
+    let mut at = 0;
+    while let Some(byte) = pattern.get(at) {
+        at = match byte {
+            b'[' => match class(pattern, at + 1, 0) {
+                Some((_, end)) => end,
+                None => return false,
+            },
+            b'\\' if at + 1 == pattern.len() => return false,
+            b'\\' => at + 2,
+            _ => at + 1,
+        };
+    }
+    true
+}
+
 fn attempt(pattern: &[u8], start: usize, text: &[u8], slashes: Slashes) -> Outcome {
     let mut at = start;
     let mut text = text;

@@ -510,7 +510,7 @@ fn requests_fit_a_frame() {
     let (set, _, _) = run(&mut guest, KnownState::default(), &mut Memory::default()).unwrap();
     assert_eq!(set.stat().added, 100);
     assert!(
-        guest.longest_request <= wire::MAX_PAYLOAD,
+        guest.longest_request <= wire::MAX_MESSAGE,
         "{}",
         guest.longest_request
     );

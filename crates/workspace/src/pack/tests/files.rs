@@ -341,7 +341,7 @@ fn too_large_too_many_too_much() {
     let error = collect(&bench.options("dir")).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "1 files are larger than 2 GiB: `huge` (5 GiB)"
+        "One file is larger than 2 GiB: `huge` (5 GiB)"
     );
     let options = CollectOptions {
         exclude: vec!["huge".into()],
