@@ -8,5 +8,7 @@
 
 mod env;
 pub mod guest;
+mod terminal;
 
 pub use env::{DATA, Env, PROGRAM, Ran};
+pub use terminal::Terminal;

@@ -174,11 +174,27 @@ fn env_with_fake_data() -> testkit::Env {
 }
 
 #[test]
-fn a_command_that_is_too_long_is_refused_before_anything_starts() {
+fn what_no_machine_can_have_is_refused_before_anything_starts() {
     let env = crate::env();
     let root = env.repository("shop");
-    let ran = env.efimera(&root, &["run", "--", "echo", &"a".repeat(60_000)]);
-    assert_eq!(ran.code, 2, "{}", ran.stderr);
-    assert!(ran.stderr.contains("longer than"), "{}", ran.stderr);
-    assert!(!env.data().join("sandboxes").exists(), "nothing was made");
+    // Linux takes no single word of more than 128 KiB.
+    let long = "a".repeat(100_000);
+    for (words, code, says) in [
+        (&["run", "--", "echo", &long, &long][..], 2, "longer than"),
+        (&["run", "--disk", "1k", "true"], 2, "disk"),
+        (&["run", "-m", "1m", "true"], 2, "memory"),
+        (&["run", "-m", "4000000g", "true"], 2, "memory"),
+        (&["run", "--env-file", "none", "true"], 125, "`none`"),
+        (&["run", "--include", "[", "true"], 125, "`[`"),
+        (&["run", "--exclude", "a\\", "true"], 125, "`a"),
+        (&["run", "--artifact", "[", "true"], 125, "`[`"),
+        (&["run", "--only", "none", "true"], 2, "`none`"),
+    ] {
+        let ran = env.efimera(&root, words);
+        assert_eq!(ran.code, code, "{}", ran.stderr);
+        assert!(ran.stderr.contains(says), "{}", ran.stderr);
+        assert!(!ran.stderr.contains("mulat"), "{}", ran.stderr);
+    }
+    let made = std::fs::read_dir(env.data().join("sandboxes"));
+    assert_eq!(made.map_or(0, Iterator::count), 0, "nothing was made");
 }

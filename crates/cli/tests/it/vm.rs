@@ -4,4 +4,5 @@ mod crash;
 mod keep;
 mod run;
 mod shapes;
+mod terminal;
 mod workspace;
