@@ -9,6 +9,7 @@ use crate::port::{Input, Port};
 use crate::process::{self, Reaped};
 use crate::session::Session;
 use crate::setup::{Identified, set_up};
+use crate::template::Warming;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, Signal};
@@ -62,10 +63,24 @@ pub(crate) struct Guest {
     sessions: BTreeMap<StreamId, Session>,
     transfers: BTreeMap<StreamId, Transfer>,
     ending: Option<Ending>,
+    warming: Option<Warming>,
+    host: Host,
     /// When a machine that could not boot gives up.
     give_up: Option<Instant>,
     power_off: bool,
     buffer: Vec<u8>,
+}
+
+/// What is known of the other end of the port.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Host {
+    /// It is there, or will be: our greeting waits for it.
+    Here,
+    /// It leaves when it has what is still to be written.
+    Leaving,
+    /// The machine is about to be a template. Nothing is said before a clone's host has spoken: it would be said to
+    /// the one that is leaving.
+    Awaited,
 }
 
 /// Every process is being ended.
@@ -87,6 +102,8 @@ impl Guest {
             sessions: BTreeMap::new(),
             transfers: BTreeMap::new(),
             ending: None,
+            warming: None,
+            host: Host::Here,
             give_up,
             power_off: false,
             buffer: vec![0; MAX_PAYLOAD],
@@ -100,8 +117,14 @@ impl Guest {
             self.take_input();
             self.take_children();
             self.advance();
-            let written = self.port.write(self.mux.outgoing());
-            self.mux.wrote(written);
+            if self.host != Host::Awaited {
+                let written = self.port.write(self.mux.outgoing());
+                self.mux.wrote(written);
+            }
+            if self.host == Host::Leaving && self.mux.outgoing().is_empty() {
+                self.forget_host();
+                self.host = Host::Awaited;
+            }
             if self.give_up.is_some_and(|at| Instant::now() >= at) {
                 break;
             }
@@ -119,7 +142,8 @@ impl Guest {
             self.children.as_fd(),
             PollFlags::IN,
         )];
-        let (fd, flags) = self.port.interest(!self.mux.outgoing().is_empty());
+        let speaks = self.host != Host::Awaited && !self.mux.outgoing().is_empty();
+        let (fd, flags) = self.port.interest(speaks);
         fds.push(PollFd::from_borrowed_fd(fd, flags));
         for session in self.sessions.values() {
             for (fd, flags) in session.interests(&self.mux) {
@@ -133,6 +157,7 @@ impl Guest {
         let deadlines = self.sessions.values().filter_map(Session::deadline);
         let deadlines = deadlines
             .chain(self.ending.as_ref().map(|ending| ending.kill_at))
+            .chain(self.warming.as_ref().and_then(Warming::deadline))
             .chain(self.give_up);
         let now = Instant::now();
         let timeout = if busy {
@@ -178,6 +203,9 @@ impl Guest {
         loop {
             match process::reap() {
                 Reaped::Child(pid, status) => {
+                    if let Some(warming) = &mut self.warming {
+                        warming.ended(pid, status);
+                    }
                     let session = self
                         .sessions
                         .values_mut()
@@ -205,6 +233,14 @@ impl Guest {
     }
 
     fn advance(&mut self) {
+        if let Some(warming) = &mut self.warming {
+            warming.watch();
+            if warming.is_over() {
+                let id = warming.id();
+                self.warming = None;
+                self.reply(id, &Reply::Done);
+            }
+        }
         let (mux, buffer) = (&mut self.mux, &mut self.buffer);
         self.sessions
             .retain(|_, session| !session.turn(mux, buffer));
@@ -240,7 +276,10 @@ impl Guest {
                 self.mux.consume(id, cost);
             }
             Event::Finished { id, channel: 0 } => self.end_input(id),
-            Event::Hello | Event::Finished { .. } => {}
+            // Not before it has greeted: the last bytes of the one before may come late, and are skipped as what
+            // they are.
+            Event::Hello => self.host = Host::Here,
+            Event::Finished { .. } => {}
             Event::Closed { id } => {
                 self.end_input_by_close(id);
             }
@@ -297,6 +336,13 @@ impl Guest {
                 self.reply(id, &Reply::Spun { nanos, value });
                 Ok(())
             }
+            Request::Warm { commands } => self.before_setup().map(|()| {
+                self.warming = Some(Warming::start(id, commands));
+            }),
+            Request::Freeze => self.before_setup().map(|()| {
+                self.reply(id, &Reply::Done);
+                self.host = Host::Leaving;
+            }),
             Request::EndSessions { grace_ms } => self.start_ending(id, grace_ms),
             Request::Exec(exec) => self.start_session(id, &exec),
             other => self.start_transfer(id, other),
@@ -319,6 +365,15 @@ impl Guest {
                 .unwrap_or_default(),
         };
         self.reply(id, &Reply::Ready(ready));
+        Ok(())
+    }
+
+    /// What makes a template is asked of a machine that is nobody's yet.
+    fn before_setup(&self) -> Result<(), Fault> {
+        self.place.as_ref().map_err(Clone::clone)?;
+        if self.machine.is_some() || self.warming.is_some() {
+            return Err(Fault::plain("The machine can't become a template any more"));
+        }
         Ok(())
     }
 

@@ -15,6 +15,7 @@ mod rehearsal;
 mod session;
 mod setup;
 mod spawn;
+mod template;
 
 use console::say;
 use std::ffi::OsString;

@@ -18,7 +18,7 @@ use wire::message::{Exec, RunAs, TtySize};
 
 /// Debian's, with the administrator's directories, which its login shells leave out for ordinary users: agents
 /// and scripts look for `ip` or `sysctl` there.
-const PATH: &[u8] = b"/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+pub(crate) const PATH: &[u8] = b"/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// What runs a script that doesn't say what runs it.
 const SHELL: &str = "/bin/sh";

@@ -57,6 +57,17 @@ pub enum Request {
     },
     /// Flushes file systems and powers off. No answer: the machine goes.
     PowerOff,
+    /// Runs programs one after the other as root, for what they leave in memory: their code, libraries and
+    /// directories. Before [`Request::Setup`] only. What they print is dropped, how they end makes no difference, and
+    /// one that doesn't end is killed. Answer: [`Reply::Done`].
+    Warm {
+        /// At most [`MAX_BATCH`] commands, each a program's name and its arguments.
+        commands: Vec<Vec<Vec<u8>>>,
+    },
+    /// The machine is about to be frozen into a template. Before [`Request::Setup`] only. Answer: [`Reply::Done`];
+    /// after it the guest forgets the connection, and says nothing until a host speaks to it: a clone's host, which
+    /// begins with its own preamble.
+    Freeze,
     /// Runs a fixed amount of plain arithmetic, and says how long it took: compared with the same on the host
     /// it gives the emulator's factor. Answer: [`Reply::Spun`].
     Spin {

@@ -1,7 +1,7 @@
 use crate::frame::{
     HEADER, Header, HeaderFault, Kind, MAX_MESSAGE, MAX_PAYLOAD, PREAMBLE, VERSION,
 };
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 
 /// Streams that may be open at the same time.
 pub const MAX_STREAMS: usize = 256;
@@ -147,7 +147,9 @@ pub struct Mux {
     events: VecDeque<Event>,
     out: Vec<u8>,
     written: usize,
-    streams: HashMap<u32, Stream>,
+    /// In a map without random state: a machine frozen into a template holds one of these, and clones must share
+    /// no secret of it.
+    streams: BTreeMap<u32, Stream>,
     /// The opener's next number; the answerer's smallest number that was not opened yet.
     next: u32,
     /// Credit is held back, since too much waits to be written already.
@@ -206,7 +208,7 @@ impl Mux {
             events: VecDeque::new(),
             out,
             written: 0,
-            streams: HashMap::new(),
+            streams: BTreeMap::new(),
             next: 1,
             withheld: false,
         }

@@ -207,6 +207,20 @@ impl Client {
         }
     }
 
+    /// Gives the port up, for another client to begin anew on it. The guest has to have closed its streams.
+    pub(crate) fn take_port(&mut self) -> UnixStream {
+        while !self.mux.outgoing().is_empty() {
+            self.pump(Duration::ZERO);
+        }
+        self.port.try_clone().unwrap()
+    }
+
+    /// Whether something comes on a port.
+    pub(crate) fn is_readable(port: &UnixStream, wait: Duration) -> bool {
+        let mut fds = [PollFd::new(port, PollFlags::IN)];
+        poll(&mut fds, Some(&wait.try_into().unwrap())).unwrap() > 0
+    }
+
     /// True once the guest has closed its end.
     pub(crate) fn is_gone(&mut self, wait: Duration) -> bool {
         let mut fds = [PollFd::new(&self.port, PollFlags::IN)];

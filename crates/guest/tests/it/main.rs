@@ -13,6 +13,7 @@ mod files;
 mod lists;
 mod sessions;
 mod setup;
+mod template;
 mod terminal;
 mod writes;
 

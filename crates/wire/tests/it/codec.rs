@@ -80,6 +80,9 @@ fn request() -> impl Strategy<Value = Request> {
                 target,
             }
         ),
+        prop::collection::vec(prop::collection::vec(bytes(), 0..3), 0..3)
+            .prop_map(|commands| Request::Warm { commands }),
+        Just(Request::Freeze),
         any::<u32>().prop_map(|grace_ms| Request::EndSessions { grace_ms }),
         Just(Request::PowerOff),
         any::<u64>().prop_map(|rounds| Request::Spin { rounds }),
