@@ -3,7 +3,7 @@
 use crate::error::CommandError;
 use crate::setup;
 use image::Silent;
-use machine::{Accel, Disk, Process as Qemu, Spec as MachineSpec};
+use machine::{Accel, Begin, Disk, Process as Qemu, Ram, Spec as MachineSpec};
 use std::ffi::OsString;
 use std::fs::File;
 use std::io;
@@ -65,9 +65,12 @@ impl QemuLauncher {
             },
             cpus: spec.cpus,
             memory: spec.memory,
-            kernel: machine::sealed_copy("kernel", kernel.open(&mut Silent)?)?,
-            initramfs: machine::sealed_copy("initramfs", kernel.initramfs()?.as_slice())?,
-            kernel_words: Vec::new(),
+            ram: Ram::Own,
+            begin: Begin::Boot {
+                kernel: machine::sealed_copy("kernel", kernel.open(&mut Silent)?)?,
+                initramfs: machine::sealed_copy("initramfs", kernel.initramfs()?.as_slice())?,
+                words: Vec::new(),
+            },
             disks: vec![
                 disk(root.into_parts().0.into(), true, "root")?,
                 disk(scratch.into(), false, "scratch")?,

@@ -8,12 +8,13 @@
 //! a machine like ours can do without is switched off one by one.
 
 use crate::accel::Accel;
-use crate::spec::Spec;
+use crate::spec::{Begin, Shape, Spec};
 use std::ffi::OsString;
 
 /// The numbers of the descriptors that QEMU inherits.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Numbers {
+    pub(crate) ram: Option<RamFile>,
     pub(crate) kernel: i32,
     pub(crate) initramfs: i32,
     pub(crate) disks: Vec<i32>,
@@ -22,7 +23,14 @@ pub(crate) struct Numbers {
     pub(crate) control: i32,
 }
 
-pub(crate) fn command_line(spec: &Spec, numbers: &Numbers) -> Vec<OsString> {
+/// A file that is the guest's memory.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct RamFile {
+    pub(crate) number: i32,
+    pub(crate) shared: bool,
+}
+
+pub(crate) fn command_line(spec: &Spec, shape: &Shape, numbers: &Numbers) -> Vec<OsString> {
     let mut line = Line::default();
     line.flag("-nodefaults").flag("-no-user-config");
     // Its deny-list is put on after the start; the jail's filter holds from before it.
@@ -30,16 +38,38 @@ pub(crate) fn command_line(spec: &Spec, numbers: &Numbers) -> Vec<OsString> {
         "-sandbox",
         "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny",
     );
-    hardware(&mut line, spec);
     // A guest that restarts, by will or by panic (`panic=-1`), is at its end: its disks are for one boot.
     line.flag("-no-reboot");
-
-    line.option("-kernel", format!("/proc/self/fd/{}", numbers.kernel));
-    line.option("-initrd", format!("/proc/self/fd/{}", numbers.initramfs));
-    line.option("-append", kernel_command_line(spec));
-
+    match &spec.begin {
+        Begin::Boot { words, .. } => {
+            line.option("-kernel", format!("/proc/self/fd/{}", numbers.kernel));
+            line.option("-initrd", format!("/proc/self/fd/{}", numbers.initramfs));
+            line.option("-append", kernel_command_line(spec.accel, words));
+        }
+        // The kernel is in the memory; QEMU asks for its files in no other case.
+        Begin::Resume => {
+            line.option("-incoming", "defer");
+        }
+    }
     line.option("-chardev", format!("socket,id=qmp,fd={}", numbers.qmp));
     line.option("-mon", "chardev=qmp,mode=control");
+    hardware(&mut line, shape, numbers);
+    line.arguments
+}
+
+/// The part of the command line that a saved state depends on: all descriptors are 0 in it.
+pub(crate) fn hardware_line(shape: &Shape) -> Vec<OsString> {
+    let mut line = Line::default();
+    let numbers = Numbers {
+        disks: vec![0; shape.disks.len()],
+        ..Numbers::default()
+    };
+    hardware(&mut line, shape, &numbers);
+    line.arguments
+}
+
+fn hardware(line: &mut Line, shape: &Shape, numbers: &Numbers) {
+    board(line, shape, numbers.ram);
     line.option(
         "-chardev",
         format!("socket,id=console,fd={}", numbers.console),
@@ -54,7 +84,8 @@ pub(crate) fn command_line(spec: &Spec, numbers: &Numbers) -> Vec<OsString> {
     line.option(
         "-device",
         format!(
-            "virtserialport,chardev=control,name={}",
+            // The id makes QEMU tell when the guest opens or closes it.
+            "virtserialport,id=control,chardev=control,name={}",
             crate::CONTROL_PORT
         ),
     );
@@ -63,7 +94,7 @@ pub(crate) fn command_line(spec: &Spec, numbers: &Numbers) -> Vec<OsString> {
     line.option("-object", "rng-builtin,id=random");
     line.option("-device", format!("virtio-rng-pci,{MODERN},rng=random"));
 
-    for (index, (disk, number)) in spec.disks.iter().zip(&numbers.disks).enumerate() {
+    for (index, (disk, number)) in shape.disks.iter().zip(&numbers.disks).enumerate() {
         let read_only = if disk.read_only { "on" } else { "off" };
         line.option("-add-fd", format!("fd={number},set={index}"));
         // Raw, always said: a guest that writes another format's header into its disk gets nothing by it.
@@ -93,19 +124,32 @@ pub(crate) fn command_line(spec: &Spec, numbers: &Numbers) -> Vec<OsString> {
             ),
         );
     }
-    line.arguments
 }
 
 /// Without the interface of virtio before 1.0.
 const MODERN: &str = "disable-legacy=on";
 
-fn hardware(line: &mut Line, spec: &Spec) {
+fn board(line: &mut Line, shape: &Shape, ram: Option<RamFile>) {
     line.option("-display", "none").option("-vga", "none");
-    line.option(
-        "-machine",
-        "q35,usb=off,sata=off,smbus=off,vmport=off,smm=off,dump-guest-core=off,mem-merge=off",
-    );
-    match spec.accel {
+    let mut machine =
+        "q35,usb=off,sata=off,smbus=off,vmport=off,smm=off,dump-guest-core=off,mem-merge=off"
+            .to_owned();
+    let memory = Spec::ram_size(shape.memory).bytes() >> 20;
+    if let Some(RamFile { number, shared }) = ram {
+        let share = if shared { "on" } else { "off" };
+        // The name that QEMU gives memory of its own on this machine type: states know memory by it.
+        machine.push_str(",memory-backend=pc.ram");
+        line.option(
+            "-object",
+            format!(
+                "memory-backend-file,id=pc.ram,size={memory}M,mem-path=/proc/self/fd/{number},share={share},\
+                 dump=off,merge=off"
+            ),
+        );
+    }
+    line.option("-machine", machine);
+    line.option("-m", format!("{memory}M"));
+    match shape.accel {
         Accel::Kvm => {
             line.option("-accel", "kvm");
             // No virtual machines within: that part of KVM is attacked most.
@@ -126,13 +170,12 @@ fn hardware(line: &mut Line, spec: &Spec) {
         "-smp",
         format!(
             "cpus={0},sockets=1,cores={0},threads=1,maxcpus={0}",
-            spec.cpus
+            shape.cpus
         ),
     );
-    line.option("-m", format!("{}M", spec.memory.bytes().div_ceil(1 << 20)));
 }
 
-fn kernel_command_line(spec: &Spec) -> String {
+fn kernel_command_line(accel: Accel, added: &[String]) -> String {
     let mut words = vec![
         "console=ttyS0",
         "quiet",
@@ -141,7 +184,7 @@ fn kernel_command_line(spec: &Spec) -> String {
         // The self-tests of ciphers are a quarter of an emulated boot.
         "cryptomgr.notests",
     ];
-    if spec.accel == Accel::Tcg {
+    if accel == Accel::Tcg {
         // The emulator keeps translated code by address. With user programs at random addresses, each start of
         // one is translated anew: fork and execute take four times as long.
         words.push("norandmaps");
@@ -149,7 +192,7 @@ fn kernel_command_line(spec: &Spec) -> String {
         // run unevenly: in two of five boots it called the timer broken, which is a panic in the worst case.
         words.push("no_timer_check");
     }
-    words.extend(spec.kernel_words.iter().map(String::as_str));
+    words.extend(added.iter().map(String::as_str));
     words.join(" ")
 }
 

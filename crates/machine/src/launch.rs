@@ -1,7 +1,8 @@
 use crate::accel::Accel;
-use crate::command_line::{Numbers, command_line};
+use crate::command_line::{Numbers, RamFile, command_line};
 use crate::exit::ExitWatch;
-use crate::spec::{MAX_DISKS, Spec};
+use crate::ram::is_sealed;
+use crate::spec::{Begin, MAX_DISKS, Ram, Spec};
 use jail::{Confinement, Posture, SpawnError};
 use rustix::pipe::{PipeFlags, pipe_with};
 use std::ffi::OsString;
@@ -41,6 +42,17 @@ pub enum LaunchError {
     /// The specification has more disks than fit.
     #[error("A machine can have {MAX_DISKS} disks, not {0}")]
     Disks(usize),
+    /// The memory's file has another size than the memory.
+    #[error("The memory's file has {found} bytes, and the machine has {wanted}")]
+    RamSize {
+        /// What the file has.
+        found: u64,
+        /// What it should have.
+        wanted: u64,
+    },
+    /// The memory's file is to be kept from changes, and isn't.
+    #[error("The memory's file can be written: it isn't sealed")]
+    Unsealed,
     /// The host is out of something.
     #[error("Can't make the machine's streams")]
     Streams(#[from] io::Error),
@@ -70,16 +82,12 @@ pub fn launch(spec: &Spec, role: &[OsString]) -> Result<Machine, LaunchError> {
     rustix::io::ioctl_fionbio(&stderr, true).map_err(io::Error::from)?;
 
     let mut descriptors: Vec<BorrowedFd<'_>> = vec![
-        spec.kernel.as_fd(),
-        spec.initramfs.as_fd(),
         qmp_theirs.as_fd(),
         console_theirs.as_fd(),
         control_theirs.as_fd(),
     ];
     descriptors.extend(spec.disks.iter().map(|disk| disk.file.as_fd()));
-    let numbers = Numbers {
-        kernel: spec.kernel.as_raw_fd(),
-        initramfs: spec.initramfs.as_raw_fd(),
+    let mut numbers = Numbers {
         disks: spec
             .disks
             .iter()
@@ -88,10 +96,26 @@ pub fn launch(spec: &Spec, role: &[OsString]) -> Result<Machine, LaunchError> {
         qmp: qmp_theirs.as_raw_fd(),
         console: console_theirs.as_raw_fd(),
         control: control_theirs.as_raw_fd(),
+        ..Numbers::default()
     };
+    if let Begin::Boot {
+        kernel, initramfs, ..
+    } = &spec.begin
+    {
+        descriptors.extend([kernel.as_fd(), initramfs.as_fd()]);
+        numbers.kernel = kernel.as_raw_fd();
+        numbers.initramfs = initramfs.as_raw_fd();
+    }
+    if let Some((file, shared)) = ram_file(spec)? {
+        descriptors.push(file.as_fd());
+        numbers.ram = Some(RamFile {
+            number: file.as_raw_fd(),
+            shared,
+        });
+    }
     let confinement = Confinement {
         program: spec.qemu.path.clone(),
-        arguments: command_line(spec, &numbers),
+        arguments: command_line(spec, &spec.shape()?, &numbers),
         executable_files: spec.qemu.files.executable.clone(),
         readable_files: spec.qemu.files.readable.clone(),
         devices: match spec.accel {
@@ -112,6 +136,28 @@ pub fn launch(spec: &Spec, role: &[OsString]) -> Result<Machine, LaunchError> {
         control,
         stderr,
     })
+}
+
+/// The file that is the memory, if one is, and whether the guest's writes go there.
+fn ram_file(spec: &Spec) -> Result<Option<(&OwnedFd, bool)>, LaunchError> {
+    let (file, shared) = match &spec.ram {
+        Ram::Own => return Ok(None),
+        Ram::Shared(file) => (file, true),
+        Ram::Private(file) => (file, false),
+    };
+    // QEMU would make a file longer that is too short, and leave the rest of a longer one unused.
+    let found = rustix::fs::fstat(file).map_err(io::Error::from)?.st_size;
+    let wanted = Spec::ram_size(spec.memory).bytes();
+    if u64::try_from(found) != Ok(wanted) {
+        return Err(LaunchError::RamSize {
+            found: found.unsigned_abs(),
+            wanted,
+        });
+    }
+    if !shared && !is_sealed(file)? {
+        return Err(LaunchError::Unsealed);
+    }
+    Ok(Some((file, shared)))
 }
 
 impl Process {

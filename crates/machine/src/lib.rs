@@ -16,19 +16,23 @@ mod command_line;
 mod console;
 mod exit;
 mod launch;
+mod monitor;
 pub mod probe;
 mod qemu;
 mod qmp;
+mod ram;
 mod sealed;
 mod spec;
 
 pub use accel::{Accel, AccelError, AccelRequest};
 pub use console::Console;
 pub use launch::{LaunchError, Machine, Process, launch};
+pub use monitor::{Monitor, MonitorError};
 pub use qemu::{FindError, MINIMUM, Qemu, Version, find};
-pub use qmp::{Command, Event, MAX_LINE, Qmp, QmpError};
+pub use qmp::{Command, Event, MAX_LINE, Migration, Qmp, QmpError};
+pub use ram::{copy_ram, new_ram, sealed_ram, share_of};
 pub use sealed::sealed_copy;
-pub use spec::{Disk, MAX_DISKS, Serial, SerialError, Spec};
+pub use spec::{Begin, Disk, DiskShape, MAX_DISKS, Ram, Serial, SerialError, Shape, Spec};
 
 /// The name of the virtio-serial port that carries the control channel, as the guest sees it in
 /// `/sys/class/virtio-ports/*/name`.

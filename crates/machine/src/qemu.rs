@@ -118,6 +118,11 @@ pub fn find(given: Option<&Path>) -> Result<Qemu, FindError> {
 }
 
 impl Qemu {
+    /// A text that is another one when the program was exchanged.
+    pub fn build(&self) -> String {
+        format!("{} {} {:?}", self.path.display(), self.version, self.stamp)
+    }
+
     /// Whether the program is still the one that was found, and its files are there.
     pub fn is_current(&self) -> bool {
         stamp(&self.path).is_ok_and(|stamp| stamp == self.stamp)

@@ -21,12 +21,36 @@ pub enum Command {
     Quit,
     /// Press the machine's power button.
     PowerDown,
-    /// Tell the machine's state; it comes as the text of [`Event::Done`].
+    /// Tell the machine's state; it comes with [`Event::Done`].
     QueryStatus,
     /// Stop the processors.
     Stop,
     /// Let the processors go on.
     Continue,
+    /// Leave memory that lies in a shared file out of a saved state, and tell how saving goes by events. To be set
+    /// alike where the state is read.
+    SetCapabilities,
+    /// Save as fast as the host can: QEMU's own limit is 128 MiB/s, for a network.
+    SetSpeed,
+    /// Take the descriptor that comes with this command's first byte, as the file of the state.
+    GetFd,
+    /// Save the state to the file that was handed over.
+    Migrate,
+    /// Go on from the file that was handed over. Only if it was started for that.
+    MigrateIncoming,
+    /// Tell how saving went; [`Event::Done`] has the reason if it failed.
+    QueryMigrate,
+}
+
+/// How far saving or loading a state is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Migration {
+    /// Neither of the others.
+    Underway,
+    /// All of it is written or read.
+    Completed,
+    /// It failed or was cancelled.
+    Failed,
 }
 
 /// What QEMU said.
@@ -38,7 +62,7 @@ pub enum Event {
     Done {
         /// Which one.
         command: Command,
-        /// The state of the machine, for [`Command::QueryStatus`].
+        /// The state of the machine, for [`Command::QueryStatus`]; why it failed, for [`Command::QueryMigrate`].
         status: Option<String>,
     },
     /// A command was refused.
@@ -63,6 +87,13 @@ pub enum Event {
     Stopped,
     /// The processors go on.
     Resumed,
+    /// Saving or loading a state has got somewhere.
+    Migration(Migration),
+    /// The guest opened or closed the port [`crate::CONTROL_PORT`].
+    Port {
+        /// Whether it is open.
+        open: bool,
+    },
     /// A block device answered with an error, as when the host's disk is full.
     BlockError,
     /// Something else, by QEMU's name for it, bounded and printable.
@@ -139,6 +170,17 @@ struct Refusal {
 #[derive(Debug, Deserialize)]
 struct Status {
     status: String,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+struct MigrationInfo {
+    error_desc: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+struct PortData {
+    open: bool,
 }
 
 #[derive(Debug, Deserialize)]
@@ -261,6 +303,10 @@ impl Qmp {
                         let status = Status::deserialize(answer).map_err(|_| malformed())?;
                         Some(text_of(&status.status))
                     }
+                    Command::QueryMigrate => {
+                        let info = MigrationInfo::deserialize(answer).map_err(|_| malformed())?;
+                        info.error_desc.as_deref().map(text_of)
+                    }
                     _ => None,
                 };
                 events.push(Event::Done { command, status });
@@ -292,18 +338,51 @@ impl Qmp {
     }
 
     fn send(&mut self, command: Command) {
-        let name = match command {
-            Command::Quit => "quit",
-            Command::PowerDown => "system_powerdown",
-            Command::QueryStatus => "query-status",
-            Command::Stop => "stop",
-            Command::Continue => "cont",
-        };
         let number = self.next_number;
         self.next_number += 1;
         self.waiting.push_back((number, command));
-        self.output
-            .extend_from_slice(format!("{{\"execute\":\"{name}\",\"id\":{number}}}\n").as_bytes());
+        let (name, arguments) = (command.name(), command.arguments());
+        self.output.extend_from_slice(
+            format!("{{\"execute\":\"{name}\",\"id\":{number}{arguments}}}\n").as_bytes(),
+        );
+    }
+}
+
+impl Command {
+    /// QEMU's name for it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Quit => "quit",
+            Self::PowerDown => "system_powerdown",
+            Self::QueryStatus => "query-status",
+            Self::Stop => "stop",
+            Self::Continue => "cont",
+            Self::SetCapabilities => "migrate-set-capabilities",
+            Self::SetSpeed => "migrate-set-parameters",
+            Self::GetFd => "getfd",
+            Self::Migrate => "migrate",
+            Self::MigrateIncoming => "migrate-incoming",
+            Self::QueryMigrate => "query-migrate",
+        }
+    }
+
+    /// What follows the name and number, as JSON.
+    const fn arguments(self) -> &'static str {
+        match self {
+            Self::SetCapabilities => {
+                r#","arguments":{"capabilities":[{"capability":"x-ignore-shared","state":true},{"capability":"events","state":true}]}"#
+            }
+            // In bytes a second: 1 TiB.
+            Self::SetSpeed => r#","arguments":{"max-bandwidth":1099511627776}"#,
+            Self::GetFd => r#","arguments":{"fdname":"state"}"#,
+            Self::Migrate | Self::MigrateIncoming => r#","arguments":{"uri":"fd:state"}"#,
+            Self::Quit
+            | Self::PowerDown
+            | Self::QueryStatus
+            | Self::Stop
+            | Self::Continue
+            | Self::QueryMigrate => "",
+        }
     }
 }
 
@@ -320,6 +399,17 @@ fn event(name: &str, data: Option<Value>) -> Option<Event> {
         "RESET" => Event::Reset,
         "STOP" => Event::Stopped,
         "RESUME" => Event::Resumed,
+        "MIGRATION" => {
+            let data = Status::deserialize(data?).ok()?;
+            Event::Migration(match data.status.as_str() {
+                "completed" => Migration::Completed,
+                "failed" | "cancelled" => Migration::Failed,
+                _ => Migration::Underway,
+            })
+        }
+        "VSERPORT_CHANGE" => Event::Port {
+            open: PortData::deserialize(data?).ok()?.open,
+        },
         "BLOCK_IO_ERROR" => Event::BlockError,
         other => Event::Other(text_of(other)),
     })

@@ -4,6 +4,7 @@ use base::Size;
 use jail::Layer;
 use std::collections::BTreeSet;
 use std::fmt;
+use std::io;
 use std::os::fd::OwnedFd;
 use std::str::FromStr;
 
@@ -18,18 +19,112 @@ pub struct Spec {
     pub cpus: u32,
     /// The guest's memory, in whole MiB (rounded up).
     pub memory: Size,
-    /// The kernel, from [`crate::sealed_copy`].
-    pub kernel: OwnedFd,
-    /// The initramfs, from [`crate::sealed_copy`].
-    pub initramfs: OwnedFd,
-    /// Words that are added to the kernel's command line.
-    pub kernel_words: Vec<String>,
+    /// Where that memory is.
+    pub ram: Ram,
+    /// How the guest begins.
+    pub begin: Begin,
     /// Block devices, in the order in which the guest finds them.
     pub disks: Vec<Disk>,
     /// The longest that QEMU may make a file: at least the largest writable disk.
     pub max_file_size: Option<Size>,
     /// Layers of the jail without which it must not start.
     pub required_layers: BTreeSet<Layer>,
+}
+
+/// Where a guest's memory is. A file is a memory file of exactly [`Spec::ram_size`] bytes.
+#[derive(Debug)]
+pub enum Ram {
+    /// In QEMU alone. A saved state holds all of it.
+    Own,
+    /// In this file, which QEMU maps shared: it is what the guest's memory is, at each moment. A saved state holds
+    /// nothing of it, and the file belongs to the state.
+    Shared(OwnedFd),
+    /// In this file as far as the guest only reads it, from [`crate::sealed_ram`]; what it writes is in QEMU alone
+    /// (copy on write). Any number of machines can have the same file, and none can change it. A saved state holds
+    /// all of the memory.
+    Private(OwnedFd),
+}
+
+/// How a guest begins.
+#[derive(Debug)]
+pub enum Begin {
+    /// Its kernel is started.
+    Boot {
+        /// The kernel, from [`crate::sealed_copy`].
+        kernel: OwnedFd,
+        /// The initramfs, from [`crate::sealed_copy`].
+        initramfs: OwnedFd,
+        /// Words that are added to the kernel's command line.
+        words: Vec<String>,
+    },
+    /// It goes on from a state that [`crate::Monitor::save`] gave: the machine stands still until
+    /// [`crate::Monitor::resume`]. Its [`Shape`] must be that of the machine that was saved.
+    Resume,
+}
+
+/// A machine's hardware: what a saved state depends on, but for the state's own memory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Shape {
+    /// What runs the guest's instructions.
+    pub accel: Accel,
+    /// How many processors the guest sees.
+    pub cpus: u32,
+    /// The guest's memory.
+    pub memory: Size,
+    /// Block devices, in their order.
+    pub disks: Vec<DiskShape>,
+}
+
+/// What a guest knows of a disk without reading it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DiskShape {
+    /// Its serial number.
+    pub serial: Serial,
+    /// Whether the guest may only read it.
+    pub read_only: bool,
+    /// The image's size.
+    pub size: Size,
+}
+
+impl Spec {
+    /// The size of the file that is a guest's memory: whole MiB.
+    pub fn ram_size(memory: Size) -> Size {
+        Size(memory.bytes().next_multiple_of(1 << 20))
+    }
+
+    /// The hardware of this machine. The disks' sizes are read off their descriptors.
+    pub fn shape(&self) -> io::Result<Shape> {
+        let disk = |disk: &Disk| -> io::Result<DiskShape> {
+            let size = rustix::fs::fstat(&disk.file)?.st_size;
+            Ok(DiskShape {
+                serial: disk.serial.clone(),
+                read_only: disk.read_only,
+                size: Size(u64::try_from(size).unwrap_or_default()),
+            })
+        };
+        Ok(Shape {
+            accel: self.accel,
+            cpus: self.cpus,
+            memory: self.memory,
+            disks: self.disks.iter().map(disk).collect::<io::Result<_>>()?,
+        })
+    }
+}
+
+impl Shape {
+    /// All that a saved state depends on as text, for a key: the build of QEMU, its arguments but for what begins,
+    /// and the disks' sizes. Under hardware virtualisation the host's processor counts too, which isn't in it.
+    pub fn describe(&self, qemu: &Qemu) -> String {
+        let mut text = format!("{}\n", qemu.build());
+        for argument in crate::command_line::hardware_line(self) {
+            text.push_str(&argument.to_string_lossy());
+            text.push('\n');
+        }
+        for disk in &self.disks {
+            text.push_str(&format!("{} {}\n", disk.serial, disk.size.bytes()));
+        }
+        text
+    }
 }
 
 /// One raw disk image.

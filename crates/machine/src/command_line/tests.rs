@@ -1,6 +1,6 @@
 use super::{Numbers, command_line};
 use crate::qemu::Qemu;
-use crate::spec::{Disk, Spec};
+use crate::spec::{Begin, Disk, Ram, Spec};
 use crate::{Accel, MINIMUM};
 use base::Size;
 use std::collections::BTreeSet;
@@ -20,9 +20,12 @@ fn spec(accel: Accel) -> Spec {
         accel,
         cpus: 2,
         memory: Size(Size::gib(2).bytes() + 1),
-        kernel: nothing(),
-        initramfs: nothing(),
-        kernel_words: vec!["efimera.trace=1,2".to_owned()],
+        ram: Ram::Own,
+        begin: Begin::Boot {
+            kernel: nothing(),
+            initramfs: nothing(),
+            words: vec!["efimera.trace=1,2".to_owned()],
+        },
         disks: vec![
             Disk {
                 file: nothing(),
@@ -43,6 +46,7 @@ fn spec(accel: Accel) -> Spec {
 /// One option with its value a line.
 fn text(accel: Accel) -> String {
     let numbers = Numbers {
+        ram: None,
         kernel: 10,
         initramfs: 11,
         disks: vec![12, 13],
@@ -51,7 +55,8 @@ fn text(accel: Accel) -> String {
         control: 16,
     };
     let mut text = String::new();
-    for argument in command_line(&spec(accel), &numbers) {
+    let spec = spec(accel);
+    for argument in command_line(&spec, &spec.shape().unwrap(), &numbers) {
         let argument = argument.into_string().unwrap();
         text.push(if argument.starts_with('-') { '\n' } else { ' ' });
         text.push_str(&argument);
@@ -65,24 +70,24 @@ fn an_emulated_machine() {
     -nodefaults
     -no-user-config
     -sandbox on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny
-    -display none
-    -vga none
-    -machine q35,usb=off,sata=off,smbus=off,vmport=off,smm=off,dump-guest-core=off,mem-merge=off
-    -accel tcg,tb-size=512
-    -cpu max
-    -smp cpus=2,sockets=1,cores=2,threads=1,maxcpus=2
-    -m 2049M
     -no-reboot
     -kernel /proc/self/fd/10
     -initrd /proc/self/fd/11
     -append console=ttyS0 quiet panic=-1 cryptomgr.notests norandmaps no_timer_check efimera.trace=1,2
     -chardev socket,id=qmp,fd=14
     -mon chardev=qmp,mode=control
+    -display none
+    -vga none
+    -machine q35,usb=off,sata=off,smbus=off,vmport=off,smm=off,dump-guest-core=off,mem-merge=off
+    -m 2049M
+    -accel tcg,tb-size=512
+    -cpu max
+    -smp cpus=2,sockets=1,cores=2,threads=1,maxcpus=2
     -chardev socket,id=console,fd=15
     -serial chardev:console
     -chardev socket,id=control,fd=16
     -device virtio-serial-pci,disable-legacy=on,max_ports=2
-    -device virtserialport,chardev=control,name=efimera
+    -device virtserialport,id=control,chardev=control,name=efimera
     -object rng-builtin,id=random
     -device virtio-rng-pci,disable-legacy=on,rng=random
     -add-fd fd=12,set=0
@@ -108,16 +113,16 @@ fn a_hardware_machine_differs_in_the_processor_alone() {
     insta::assert_debug_snapshot!(difference, @r#"
     [
         (
+            "-append console=ttyS0 quiet panic=-1 cryptomgr.notests norandmaps no_timer_check efimera.trace=1,2",
+            "-append console=ttyS0 quiet panic=-1 cryptomgr.notests efimera.trace=1,2",
+        ),
+        (
             "-accel tcg,tb-size=512",
             "-accel kvm",
         ),
         (
             "-cpu max",
             "-cpu host,vmx=off,svm=off,pmu=off",
-        ),
-        (
-            "-append console=ttyS0 quiet panic=-1 cryptomgr.notests norandmaps no_timer_check efimera.trace=1,2",
-            "-append console=ttyS0 quiet panic=-1 cryptomgr.notests efimera.trace=1,2",
         ),
     ]
     "#);

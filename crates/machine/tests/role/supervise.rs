@@ -2,7 +2,7 @@
 
 use crate::plan::{Host, Plan, Report};
 use base::Size;
-use machine::{Accel, Command, Console, Disk, Machine, Qmp, Spec, launch, sealed_copy};
+use machine::{Accel, Begin, Command, Console, Disk, Machine, Qmp, Ram, Spec, launch, sealed_copy};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::collections::BTreeSet;
 use std::io::{self, Read, Write as _};
@@ -179,9 +179,12 @@ fn spec(plan: &Plan) -> Spec {
         accel: Accel::Tcg,
         cpus: plan.cpus,
         memory: Size::mib(512),
-        kernel: sealed_copy("kernel", open(&plan.kernel)).expect("memory"),
-        initramfs: sealed_copy("initramfs", open(&plan.initramfs)).expect("memory"),
-        kernel_words: vec![format!("test={}", plan.guest)],
+        ram: Ram::Own,
+        begin: Begin::Boot {
+            kernel: sealed_copy("kernel", open(&plan.kernel)).expect("memory"),
+            initramfs: sealed_copy("initramfs", open(&plan.initramfs)).expect("memory"),
+            words: vec![format!("test={}", plan.guest)],
+        },
         disks: vec![
             disk(open(&plan.root), true, "root"),
             disk(scratch, false, "scratch"),

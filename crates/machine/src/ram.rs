@@ -1,0 +1,125 @@
+//! A guest's memory as a file: made, copied without its holes, sealed, and shared between processes.
+
+use base::Size;
+use rustix::fs::{
+    MemfdFlags, Mode, OFlags, SealFlags, SeekFrom, fcntl_add_seals, fcntl_get_seals, fstat,
+    ftruncate, memfd_create, open, readlinkat, seek, sendfile,
+};
+use rustix::io::Errno;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
+
+/// What keeps a file from changes for good. `FUTURE_WRITE`, not `WRITE`, for the reason that
+/// [`crate::sealed_copy`] has; nothing has mapped it before, so both forbid the same.
+const SEALS: SealFlags = SealFlags::SEAL
+    .union(SealFlags::SHRINK)
+    .union(SealFlags::GROW)
+    .union(SealFlags::FUTURE_WRITE);
+
+/// A memory file of `size` bytes, all zero, that takes no memory yet. `name` is what `/proc` shows.
+pub fn new_ram(name: &str, size: Size) -> io::Result<OwnedFd> {
+    let memory = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+    ftruncate(&memory, size.bytes())?;
+    Ok(memory)
+}
+
+/// Copies what is used of `from` into `to`, which becomes as long and must hold nothing before (or nothing but holes).
+/// Gives how many bytes that were. Both files' positions change.
+pub fn copy_ram(from: impl AsFd, to: impl AsFd) -> io::Result<u64> {
+    let (from, to) = (from.as_fd(), to.as_fd());
+    let size = u64::try_from(fstat(from)?.st_size).unwrap_or_default();
+    ftruncate(to, size)?;
+    let mut copied = 0;
+    let mut at = 0;
+    while let Some(range) = next_data(from, at, size)? {
+        seek(to, SeekFrom::Start(range.start))?;
+        let mut offset = range.start;
+        while offset < range.end {
+            let wanted = usize::try_from(range.end - offset).unwrap_or(usize::MAX);
+            if sendfile(to, from, Some(&mut offset), wanted)? == 0 {
+                return Err(io::Error::new(
+                    io::ErrorKind::UnexpectedEof,
+                    "the memory's file was cut while it was copied",
+                ));
+            }
+        }
+        copied += range.end - range.start;
+        at = range.end;
+    }
+    Ok(copied)
+}
+
+/// A copy of `from` as a memory file of `size` bytes that nobody can change any more, for [`crate::Ram::Private`].
+/// `name` tells it from others in [`share_of`].
+pub fn sealed_ram(name: &str, from: impl AsFd, size: Size) -> io::Result<OwnedFd> {
+    let from = from.as_fd();
+    let found = fstat(from)?.st_size;
+    if u64::try_from(found) != Ok(size.bytes()) {
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidData,
+            format!("it has {found} bytes instead of {}", size.bytes()),
+        ));
+    }
+    let memory = new_ram(name, size)?;
+    copy_ram(from, &memory)?;
+    fcntl_add_seals(&memory, SEALS)?;
+    Ok(memory)
+}
+
+/// Whether nobody can change the file any more.
+pub(crate) fn is_sealed(file: impl AsFd) -> io::Result<bool> {
+    match fcntl_get_seals(file) {
+        Ok(seals) => Ok(seals.contains(SEALS)),
+        // Not a memory file.
+        Err(Errno::INVAL) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Opens the file that the process `pid` holds as its descriptor `fd`, if it is one from [`sealed_ram`] with this
+/// `name` and `size`, made by this user.
+///
+/// The process must be one of our own and alive after this has returned, which the caller has to know (by the lock
+/// of its record): a QEMU that its guest has taken over can make such a file with any content.
+pub fn share_of(pid: u32, fd: i32, name: &str, size: Size) -> io::Result<OwnedFd> {
+    let wrong = |what: &str| Err(io::Error::new(io::ErrorKind::InvalidData, what));
+    let file = open(
+        format!("/proc/{pid}/fd/{fd}"),
+        OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY,
+        Mode::empty(),
+    )?;
+    if !is_sealed(&file)? {
+        return wrong("it isn't a sealed memory file");
+    }
+    let stat = fstat(&file)?;
+    if u64::try_from(stat.st_size) != Ok(size.bytes()) {
+        return wrong("it has another size");
+    }
+    if stat.st_uid != rustix::process::geteuid().as_raw() {
+        return wrong("it belongs to another user");
+    }
+    let link = format!("/proc/self/fd/{}", file.as_raw_fd());
+    let target = readlinkat(rustix::fs::CWD, link, Vec::new())?;
+    if target.to_bytes() != format!("/memfd:{name} (deleted)").as_bytes() {
+        return wrong("it has another name");
+    }
+    Ok(file)
+}
+
+/// The next part of `file` from `at` on that isn't a hole.
+fn next_data(file: BorrowedFd<'_>, at: u64, size: u64) -> io::Result<Option<std::ops::Range<u64>>> {
+    if at >= size {
+        return Ok(None);
+    }
+    let start = match seek(file, SeekFrom::Data(at)) {
+        Ok(start) => start,
+        // No data any more.
+        Err(Errno::NXIO) => return Ok(None),
+        Err(error) => return Err(error.into()),
+    };
+    let end = seek(file, SeekFrom::Hole(start))?.min(size);
+    Ok((start < end).then_some(start..end))
+}
+
+#[cfg(test)]
+mod tests;
