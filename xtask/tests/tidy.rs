@@ -19,6 +19,10 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("guest", &["base", "wire"]),
     ("guest-bin", &["base"]),
     ("image", &["base", "erofs", "guest-bin"]),
+    (
+        "template",
+        &["base", "guest-bin", "image", "machine", "wire"],
+    ),
     ("workspace", &["base", "erofs", "wire"]),
     ("store", &["base", "workspace"]),
     (
@@ -46,6 +50,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "machine",
             "store",
             "supervisor",
+            "template",
             "wire",
             "workspace",
         ],

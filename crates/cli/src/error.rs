@@ -63,6 +63,15 @@ impl CommandError {
         self
     }
 
+    /// The message and its causes in one sentence.
+    pub(crate) fn with_causes(&self) -> String {
+        let mut text = self.message.clone();
+        for cause in &self.causes {
+            text.extend([": ", cause]);
+        }
+        text
+    }
+
     /// For `run` and `exec`, whose small exit codes belong to the command.
     pub(crate) fn around_a_command(mut self) -> Self {
         if self.exit == exit::FAILED {

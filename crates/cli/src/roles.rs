@@ -101,11 +101,8 @@ fn supervise(words: &[OsString]) -> Result<(), CommandError> {
         run: path(words, 2),
     };
     let name: Name = text(words, 3).parse()?;
-    let mut launcher = QemuLauncher {
-        qemu: accel::kept_qemu(&dirs.cache)?,
-        data: dirs.data.clone(),
-        role: command("__vmm"),
-    };
+    let qemu = accel::kept_qemu(&dirs.cache)?;
+    let mut launcher = QemuLauncher::new(dirs.data.clone(), qemu, command("__vmm"));
     let start = Start {
         store: Store::open(dirs)?,
         name,

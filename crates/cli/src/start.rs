@@ -5,6 +5,7 @@ mod boot;
 mod ingredients;
 mod pack;
 mod replay;
+mod template;
 pub(crate) mod wish;
 
 pub(crate) use boot::boot;
@@ -46,6 +47,11 @@ pub(crate) fn run(context: &Context, wish: Wish) -> Result<u8> {
     if ingredients.accel == Accel::Tcg && wish.machine.accel != "tcg" {
         ui.say(accel::emulation_line(context));
     }
+    let template = wish
+        .machine
+        .template
+        .then(|| template::ensure(context, &ingredients, &wish.machine))
+        .flatten();
     let user = guest_user(context);
     let created = create(&store, &wish, |name| Spec {
         name,
@@ -62,6 +68,7 @@ pub(crate) fn run(context: &Context, wish: Wish) -> Result<u8> {
         from: wish.from.clone(),
         image: ingredients.image,
         kernel: ingredients.kernel.clone(),
+        template: template.clone(),
         cpus: ingredients.cpus,
         memory: wish.machine.memory,
         disk: wish.machine.disk,

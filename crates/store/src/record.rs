@@ -29,6 +29,8 @@ pub struct Spec {
     pub image: Digest,
     /// Kernel's directory name below `kernels/`.
     pub kernel: String,
+    /// The template that its machine starts from; `None` for one that boots.
+    pub template: Option<String>,
     /// Virtual processors.
     pub cpus: u32,
     /// Memory.

@@ -59,6 +59,7 @@ fn spec(text: &str) -> Spec {
         detached: false,
         linger: 0,
         timeout: 0,
+        template: None,
         artifacts: Vec::new(),
         user: GuestUser {
             name: "ada".to_owned(),

@@ -295,6 +295,9 @@ impl<'a> Supervisor<'a> {
                 let guest =
                     Pipe::new(launched.control, Side::Opener).map_err(|error| error.to_string())?;
                 self.record.vmm_pid = launched.process.pid();
+                if let Some(notice) = launched.notice {
+                    self.notice(notice);
+                }
                 self.record.jail = launched.jail;
                 self.record.jail_missing = launched.jail_missing;
                 let mut quiet = |fd: OwnedFd| {

@@ -6,7 +6,8 @@ use store::Spec;
 
 /// Starts machines.
 pub trait Launcher {
-    /// Starts the machine of `spec` with this scratch disk, without waiting for the guest.
+    /// Starts the machine of `spec` with this scratch disk, without waiting for the guest. The disk holds what the
+    /// last call of [`Launcher::format_scratch`] gave it, or what the machine left when it last ran.
     fn launch(&mut self, spec: &Spec, scratch: File) -> Result<Launched, LaunchError>;
 
     /// A scratch disk's first content, of `spec.disk` bytes, written into an empty file.
@@ -33,6 +34,8 @@ pub struct Launched {
     pub jail: Vec<String>,
     /// Layers that could not be put on.
     pub jail_missing: Vec<String>,
+    /// What a person should know of the start: that the machine had to boot, and why.
+    pub notice: Option<String>,
 }
 
 /// A monitor's process. Dropping it ends the process.

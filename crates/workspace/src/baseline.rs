@@ -7,7 +7,7 @@
 
 use crate::codec::{Decoder, Encoder, Malformed};
 use crate::{GitFacts, Ignore, Omitted};
-use base::{Digest, RelPath};
+use base::{Digest, RelPath, Size};
 use serde::{Deserialize, Serialize};
 use std::io::Write as _;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
@@ -56,6 +56,9 @@ pub struct IgnoreFile {
     pub rules: Vec<u8>,
 }
 
+/// The size of every baseline's image, with a hole behind what it holds: a guest learns a disk's size once, which for
+/// one that starts from a template is before there is a workspace. Three times the largest workspace that goes in.
+pub const DISK_SIZE: Size = Size::gib(64);
 /// The image's name in a baseline's directory.
 pub const IMAGE_FILE: &str = "image.erofs";
 /// The list's name in a baseline's directory.

@@ -19,7 +19,9 @@ pub use apply::{
     ApplyError, Conflict, ConflictKind, Contents, LandError, Landing, LandingFile, Operation, Plan,
     PlanError, plan, recover,
 };
-pub use baseline::{Baseline, BaselineError, Entry, IMAGE_FILE, IgnoreFile, Kind, LIST_FILE};
+pub use baseline::{
+    Baseline, BaselineError, DISK_SIZE, Entry, IMAGE_FILE, IgnoreFile, Kind, LIST_FILE,
+};
 pub use change::{Change, ChangeSet, ChangeSetError, MAX_CHANGES, MAX_TARGET, Node, Rename, Stat};
 pub use codec::Malformed;
 pub use collect::{

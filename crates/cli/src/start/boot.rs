@@ -45,6 +45,7 @@ pub(crate) fn boot(context: &Context, store: &Store, workspace: &Path) -> Result
         detached: false,
         linger: 0,
         timeout: 0,
+        template: None,
         artifacts: Vec::new(),
         user: guest_user(context),
     })?;
@@ -120,6 +121,7 @@ fn idle_wish(workspace: &Path) -> Wish {
             disk: Size::gib(1),
             accel: "auto".to_owned(),
             image: None,
+            template: false,
         },
         workspace: WorkspaceWish {
             directory: workspace.to_owned(),

@@ -53,6 +53,7 @@ pub(crate) struct MachineWish {
     pub(crate) disk: Size,
     pub(crate) accel: String,
     pub(crate) image: Option<String>,
+    pub(crate) template: bool,
 }
 
 /// What goes in.
@@ -112,6 +113,7 @@ impl Wish {
                 disk,
                 accel: accel(args.machine.accel, config.machine.accel.as_deref())?,
                 image: args.machine.image,
+                template: !args.machine.no_template,
             },
             workspace: WorkspaceWish {
                 directory: context.cwd.clone(),

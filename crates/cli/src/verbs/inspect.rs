@@ -69,6 +69,7 @@ pub(crate) fn run(context: &Context, args: &InspectArgs) -> Result<u8> {
         "command": spec.command,
         "image": spec.image,
         "kernel": spec.kernel,
+        "template": spec.template,
         "machine": { "accel": spec.accel, "cpus": spec.cpus, "memory": spec.memory, "disk": spec.disk },
         "user": spec.user,
         "keep": spec.keep,

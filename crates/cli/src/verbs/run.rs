@@ -82,6 +82,9 @@ pub(crate) struct MachineArgs {
     /// Processor: hardware (kvm), emulation (tcg), or the better one (auto)
     #[arg(long, value_name = "KIND", value_parser = ["auto", "kvm", "tcg"])]
     pub(crate) accel: Option<String>,
+    /// Boot the machine, instead of starting it from a template
+    #[arg(long)]
+    pub(crate) no_template: bool,
     /// Base image, by digest or the first digits of it
     #[arg(long, value_name = "DIGEST")]
     pub(crate) image: Option<String>,

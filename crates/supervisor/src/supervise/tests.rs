@@ -187,6 +187,7 @@ fn spec(name: &Name) -> Spec {
         detached: false,
         linger: 3600,
         timeout: 0,
+        template: None,
         artifacts: Vec::new(),
         user: GuestUser {
             name: "ada".to_owned(),

@@ -4,7 +4,7 @@ use super::partial::Partial;
 use super::plan::Plan;
 use super::read::{self, Job, Piece, Read};
 use super::{PackError, PackOptions, PackProgress};
-use crate::baseline::IMAGE_FILE;
+use crate::baseline::{DISK_SIZE, IMAGE_FILE};
 use crate::git::{FileFacts, FileStat, ObjectFormat, Oid, blob_oid};
 use crate::{Baseline, Collected, Entry, Kind};
 use base::{Digest, RelPath};
@@ -203,8 +203,14 @@ impl Task<'_> {
             .finish()
             .map_err(|source| PackError::image(&self.options.baselines, source))?;
 
+        let size = image.size.max(DISK_SIZE.bytes());
+        fs_err::OpenOptions::new()
+            .write(true)
+            .open(self.partial.join(IMAGE_FILE))
+            .and_then(|file| file.set_len(size))
+            .map_err(|source| PackError::write(&self.options.baselines, source))?;
         let mut baseline = describe(collected);
-        baseline.image_size = image.size;
+        baseline.image_size = size;
         baseline.data_end = image.data_end;
         baseline.unsettled = packed.unsettled;
         baseline.left_out.unreadable.extend(packed.unreadable);

@@ -57,6 +57,7 @@ impl Launcher for FakeLauncher {
             drop(alive);
         });
         Ok(Launched {
+            notice: None,
             control: control.into(),
             console: Some(console.into()),
             complaints: None,
