@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Debian packages that the tests need beyond what efimera itself sets up: the oracles for images (erofs-utils),
-/// real git, a terminal (tmux), and accounts (passwd).
+/// real git, compressors, a terminal (tmux), and accounts (passwd).
 const PACKAGES: &[&str] = &[
     "git",
     "qemu-system-x86",
@@ -18,6 +18,8 @@ const PACKAGES: &[&str] = &[
     "passwd",
     "sudo",
     "procps",
+    "xz-utils",
+    "zstd",
     "python3",
     "make",
     "gcc",

@@ -20,6 +20,16 @@ pub(crate) fn store(context: &Context) -> Result<Store> {
     })?)
 }
 
+/// Removes the baselines that nothing needs any more. Should it fail, they only take room.
+pub(crate) fn tidy_up(context: &Context, store: &Store) {
+    if let Ok(remembered) = workspace::remembered(&context.dirs.cache, REMEMBERED_DAYS) {
+        store.collect_garbage(&remembered).ok();
+    }
+}
+
+/// A workspace that was not run in for so long is packed anew the next time.
+const REMEMBERED_DAYS: u64 = 30;
+
 /// The result of that name.
 pub(crate) fn named(store: &Store, name: &Name) -> Result<ResultHead> {
     store.settled_result(name).map_err(|error| {

@@ -104,6 +104,10 @@ pub(crate) fn run(context: &Context, wish: Wish) -> Result<u8> {
         return detach(context, &mut connection, &command, &name);
     }
     let outcome = session::run(ui, &mut connection, &command, wish.tty, stdin);
+    if packed.is_new {
+        // The one that it takes the place of may be nobody's.
+        pick::tidy_up(context, &store);
+    }
     finish(context, &store, &name, &wish, outcome)
 }
 

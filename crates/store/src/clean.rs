@@ -33,7 +33,7 @@ pub struct Usage {
     pub results: u64,
     /// Baselines.
     pub baselines: u64,
-    /// Base images.
+    /// Base images, and the templates made of them.
     pub images: u64,
     /// Kernels.
     pub kernels: u64,
@@ -127,7 +127,7 @@ impl Store {
             sandboxes: disk_usage(&self.sandboxes_dir()),
             results: disk_usage(&self.results_dir()),
             baselines: disk_usage(&self.baselines_dir()),
-            images: disk_usage(&self.images_dir()),
+            images: disk_usage(&self.images_dir()) + disk_usage(&self.templates_dir()),
             kernels: disk_usage(&self.kernels_dir()),
             cache: disk_usage(&self.dirs().cache),
         }
@@ -179,6 +179,7 @@ impl Store {
                 self.images_dir(),
                 self.kernels_dir(),
                 self.dirs().data.join("scratch"),
+                self.templates_dir(),
                 self.dirs().cache.clone(),
             ]);
         }

@@ -68,6 +68,11 @@ impl Store {
         self.dirs.data.join("images")
     }
 
+    /// `data/templates`.
+    pub fn templates_dir(&self) -> PathBuf {
+        self.dirs.data.join("templates")
+    }
+
     /// `data/kernels`.
     pub fn kernels_dir(&self) -> PathBuf {
         self.dirs.data.join("kernels")

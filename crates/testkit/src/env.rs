@@ -44,7 +44,7 @@ impl Env {
                 "these tests boot real machines: run them by `cargo xtask test`, which sets {DATA}"
             )
         });
-        for part in ["images", "kernels", "scratch"] {
+        for part in ["images", "kernels", "scratch", "templates"] {
             fs::create_dir_all(data.join(part)).ok();
             symlink(data.join(part), env.data().join(part)).unwrap();
         }
@@ -195,6 +195,22 @@ impl Env {
             }
         }
         found
+    }
+}
+
+impl Drop for Env {
+    fn drop(&mut self) {
+        // A test that failed in the middle may leave a machine that would go on for hours.
+        if std::thread::panicking() {
+            for pid in self.processes() {
+                let pid = i32::try_from(pid)
+                    .ok()
+                    .and_then(rustix::process::Pid::from_raw);
+                if let Some(pid) = pid {
+                    rustix::process::kill_process(pid, rustix::process::Signal::KILL).ok();
+                }
+            }
+        }
     }
 }
 

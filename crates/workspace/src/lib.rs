@@ -41,7 +41,7 @@ pub use import::{
     MAX_TOTAL, MAX_TRIES, NoRules, Reason, Refusal,
 };
 pub use names::{Refused, check_exported, is_git_store_alias};
-pub use pack::{PackError, PackOptions, PackProgress, forget, pack};
+pub use pack::{PackError, PackOptions, PackProgress, forget, pack, remembered};
 
 #[cfg(test)]
 use pack::tests as pack_tests;

@@ -66,6 +66,15 @@ pub fn forget(cache: &std::path::Path, root: &std::path::Path) -> std::io::Resul
     memory::forget(cache, root)
 }
 
+/// The names of the baselines that the next pack of some workspace would continue from, of workspaces that were packed
+/// within the last `days`: for whoever removes baselines. Older workspaces are forgotten.
+pub fn remembered(
+    cache: &std::path::Path,
+    days: u64,
+) -> std::io::Result<std::collections::BTreeSet<String>> {
+    memory::remembered(cache, days)
+}
+
 /// True when `path` is one of `dirs` or lies below one.
 fn is_below_any(path: &RelPath, dirs: &[RelPath]) -> bool {
     dirs.iter().any(|dir| path.is_within(dir))

@@ -18,6 +18,8 @@ use workspace::{
 pub(crate) struct Packed {
     pub(crate) baseline: Baseline,
     pub(crate) cwd: RelPath,
+    /// It was written now.
+    pub(crate) is_new: bool,
 }
 
 pub(crate) fn pack(context: &Context, store: &Store, wish: &Wish) -> Result<Packed> {
@@ -25,7 +27,11 @@ pub(crate) fn pack(context: &Context, store: &Store, wish: &Wish) -> Result<Pack
         let head = pick::named(store, from)?;
         let baseline = Baseline::load(&store.baseline_dir(&head.spec.baseline))?;
         let cwd = head.spec.cwd.clone();
-        return Ok(Packed { baseline, cwd });
+        return Ok(Packed {
+            baseline,
+            cwd,
+            is_new: false,
+        });
     }
     let mut progress = Progress::new(context.ui);
     progress.at("looking at the workspace", 0, 0, false);
@@ -40,7 +46,9 @@ pub(crate) fn pack(context: &Context, store: &Store, wish: &Wish) -> Result<Pack
             (user.uid, user.gid)
         },
     };
+    let mut is_new = false;
     let baseline = workspace::pack(&collected, &options, &mut |far| {
+        is_new = true;
         if far.waits_for_git {
             progress.at("packing the git history", 0, 0, false);
         } else {
@@ -51,6 +59,7 @@ pub(crate) fn pack(context: &Context, store: &Store, wish: &Wish) -> Result<Pack
     Ok(Packed {
         baseline,
         cwd: collected.cwd,
+        is_new,
     })
 }
 

@@ -59,6 +59,7 @@ pub(crate) fn make(
     }
     let mut progress = Progress::new(context.ui);
     let role = roles::command("__vmm");
+    let mut made = false;
     template::make(&store, &recipe, &role, &mut |step| {
         let text = match step {
             template::Step::Waiting => "waiting for another run, which makes the same template",
@@ -66,9 +67,15 @@ pub(crate) fn make(
             template::Step::Warming => "warming it",
             template::Step::Saving => "freezing it",
         };
+        made |= step == template::Step::Saving;
         progress.at(text, 0, 0, false);
     })?;
     progress.end();
+    if made {
+        context.ui.say(
+            "A template was made: machines like this one start from it now, instead of booting.",
+        );
+    }
     // What older images and other sizes left; should it fail, it only takes room.
     store.collect_garbage().ok();
     Ok(key.to_string())

@@ -28,5 +28,6 @@ pub(crate) fn run(context: &Context, args: &DiscardArgs) -> Result<u8> {
         store.discard(name)?;
         context.ui.say(format!("{name} is discarded."));
     }
+    pick::tidy_up(context, &store);
     Ok(0)
 }

@@ -20,3 +20,8 @@ fn env() -> Env {
 fn bare() -> Env {
     Env::without_data(env!("CARGO_BIN_EXE_efimera"))
 }
+
+/// Where image and kernel of all tests are.
+fn data() -> std::path::PathBuf {
+    std::env::var_os(testkit::DATA).unwrap().into()
+}

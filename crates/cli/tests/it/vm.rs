@@ -4,5 +4,6 @@ mod crash;
 mod keep;
 mod run;
 mod shapes;
+mod template;
 mod terminal;
 mod workspace;

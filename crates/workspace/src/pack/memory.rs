@@ -3,8 +3,11 @@
 use crate::codec::{Decoder, Encoder, Malformed};
 use crate::git::Oid;
 use base::{Digest, RelPath};
+use std::collections::BTreeSet;
+use std::io::Read as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
 
 const MAGIC: [u8; 8] = *b"efi-mem\x01";
 
@@ -188,6 +191,40 @@ impl Memory {
             packs,
         })
     }
+}
+
+/// The baselines' names that are remembered, of workspaces that were packed within the last `days`; what is older is
+/// forgotten. Only the beginning of each file is looked at, so a damaged one may keep a baseline for nothing.
+pub(super) fn remembered(cache: &Path, days: u64) -> std::io::Result<BTreeSet<String>> {
+    let oldest = SystemTime::now() - Duration::from_hours(24 * days);
+    let mut names = BTreeSet::new();
+    let entries = match fs_err::read_dir(cache.join("workspaces")) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(names),
+        other => other?,
+    };
+    for entry in entries {
+        let entry = entry?;
+        if entry.metadata()?.modified()? < oldest {
+            fs_err::remove_file(entry.path())?;
+            continue;
+        }
+        let mut start = Vec::new();
+        fs_err::File::open(entry.path())?
+            .take(START)
+            .read_to_end(&mut start)?;
+        names.extend(first_name(&start));
+    }
+    Ok(names)
+}
+
+/// More than the magic, a length and a name.
+const START: u64 = 512;
+
+fn first_name(start: &[u8]) -> Option<String> {
+    let rest = start.strip_prefix(&MAGIC)?;
+    let (length, rest) = rest.split_first_chunk::<8>()?;
+    let length = usize::try_from(u64::from_le_bytes(*length)).ok()?;
+    String::from_utf8(rest.get(..length)?.to_vec()).ok()
 }
 
 /// Forgets what was packed of `root`.

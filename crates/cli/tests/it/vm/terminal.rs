@@ -8,18 +8,26 @@ fn start(env: &Env, words: &[&str]) -> Terminal {
     Terminal::start(&env.efimera_command(&root, words), 30, 100)
 }
 
+/// Tells of a signal that is waited for, so that none comes too early or too late.
+const WAITING: &str = "import os, signal, sys
+wanted = {signal.SIGWINCH, signal.SIGINT}
+signal.pthread_sigmask(signal.SIG_BLOCK, wanted)
+print('ready', flush=True)
+print('got', signal.sigwait(wanted).name, *reversed(os.get_terminal_size()), flush=True)
+sys.exit(7)";
+
 #[test]
 fn size_keys_and_settings_are_the_terminals() {
     let env = env();
-    let script = "stty size; read line; echo got:$line; trap 'stty size; exit 7' WINCH; echo ready; while :; do read -r _ || true; done";
-    let mut terminal = start(&env, &["run", "--", "bash", "-c", script]);
+    let script = format!("stty size; read line; echo got:$line; exec python3 -c \"{WAITING}\"");
+    let mut terminal = start(&env, &["run", "--", "bash", "-c", &script]);
     let before = terminal.settings();
     terminal.wait_for("30 100");
     terminal.send(b"h\x1d\x1dello\r");
     terminal.wait_for("got:h\x1dello");
     terminal.wait_for("ready");
     terminal.resize(40, 120);
-    terminal.wait_for("40 120");
+    terminal.wait_for("got SIGWINCH 40 120");
     terminal.wait_for("the machine is gone");
     let after = terminal.settings();
     assert_eq!(format!("{before:?}"), format!("{after:?}"));
@@ -29,12 +37,11 @@ fn size_keys_and_settings_are_the_terminals() {
 #[test]
 fn control_c_is_the_commands_own() {
     let env = env();
-    let script = "trap 'echo caught; exit 3' INT; echo ready; while :; do read -r _ || true; done";
-    let mut terminal = start(&env, &["run", "--", "bash", "-c", script]);
+    let mut terminal = start(&env, &["run", "--", "python3", "-c", WAITING]);
     terminal.wait_for("ready");
     terminal.send(b"\x03");
-    terminal.wait_for("caught");
-    assert_eq!(terminal.end().0, 3);
+    terminal.wait_for("got SIGINT");
+    assert_eq!(terminal.end().0, 7);
 }
 
 #[test]

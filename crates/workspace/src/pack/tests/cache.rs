@@ -304,3 +304,30 @@ fn progress_ends_where_it_said() {
     );
     assert_eq!(last.files_total, 40);
 }
+
+#[test]
+fn remembered_baselines_are_named_and_old_workspaces_forgotten() {
+    let bench = Bench::new();
+    repository(&bench);
+    let cache = bench.path("state/cache");
+    assert!(crate::remembered(&cache, 1).unwrap().is_empty());
+    let baseline = bench.round("repo").baseline;
+    let name = baseline.dir.file_name().unwrap().to_str().unwrap();
+    assert_eq!(
+        crate::remembered(&cache, 1).unwrap(),
+        [name.to_owned()].into()
+    );
+    let memory = fs_err::read_dir(cache.join("workspaces"))
+        .unwrap()
+        .next()
+        .unwrap()
+        .unwrap();
+    let file = fs_err::OpenOptions::new()
+        .append(true)
+        .open(memory.path())
+        .unwrap();
+    let long_ago = std::time::SystemTime::now() - std::time::Duration::from_hours(25);
+    file.file().set_modified(long_ago).unwrap();
+    assert!(crate::remembered(&cache, 1).unwrap().is_empty());
+    assert!(!memory.path().exists(), "it is packed anew the next time");
+}
