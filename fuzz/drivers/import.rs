@@ -93,7 +93,8 @@ pub(crate) fn drive(mut bytes: &[u8]) -> Option<ChangeSet> {
         &mut sink,
     );
     loop {
-        if let Some(request) = import.next_request() {
+        let request = import.next_request();
+        if let Some(request) = request.expect("entries in memory can be read") {
             check_request(&request);
         }
         if import.is_done() {
@@ -120,7 +121,7 @@ pub(crate) fn drive(mut bytes: &[u8]) -> Option<ChangeSet> {
             _ => import.closed(),
         };
         if outcome.is_err() {
-            assert!(import.next_request().is_none() && !import.is_done());
+            assert!(matches!(import.next_request(), Ok(None)) && !import.is_done());
             return None;
         }
     }

@@ -5,13 +5,13 @@
 //! ```
 //!
 //! A pass that is under way when the final one is wanted is thrown away: the final one has to start after the
-//! last process ended. Its contents stay, so little is read twice.
+//! last process ended. Its contents stay, and so does what it learned, so that little is read twice.
 
 #[cfg(test)]
 mod tests;
 
 use crate::commits::{Retrieval, Then};
-use crate::given::{Given, Pass};
+use crate::given::{CHECKPOINT_READ, Given, Pass, Reads};
 use crate::relay::Queue;
 use crate::with_causes;
 use std::path::PathBuf;
@@ -54,6 +54,7 @@ pub(crate) enum Outcome {
 pub(crate) struct Saver {
     given: Given,
     commits_dir: PathBuf,
+    /// What passes have learned; a pass under way has it.
     known: KnownState,
     job: Option<Job>,
     due: Option<Duration>,
@@ -132,7 +133,7 @@ impl Saver {
             return Vec::new();
         }
         match self.job.take() {
-            None => self.begin(now, mux, false),
+            None => self.start(now, mux, false, Reads::Little),
             Some(job) => {
                 if let Some(stream) = job.stream() {
                     mux.reset(stream);
@@ -143,21 +144,31 @@ impl Saver {
                 };
                 let notice = Outcome::Notice(what.to_owned());
                 let complete = matches!(job.step, Step::Commits { .. });
-                self.end_of(now, &job);
+                self.give_up(now, job);
                 vec![notice, Outcome::Finished(complete)]
             }
         }
     }
 
-    /// Starts a job; one that runs is thrown away.
+    /// Starts a job that brings out everything; one that runs is thrown away.
     pub(crate) fn begin(
         &mut self,
         now: Duration,
         mux: &mut Mux,
         with_commits: bool,
     ) -> Vec<Outcome> {
+        self.start(now, mux, with_commits, Reads::Everything)
+    }
+
+    fn start(
+        &mut self,
+        now: Duration,
+        mux: &mut Mux,
+        with_commits: bool,
+        reads: Reads,
+    ) -> Vec<Outcome> {
         self.abort(mux);
-        match self.given.pass(self.known.clone()) {
+        match self.given.pass(&mut self.known, reads) {
             Ok(pass) => {
                 self.job = Some(Job {
                     started: now,
@@ -180,9 +191,13 @@ impl Saver {
 
     /// Throws the job away.
     pub(crate) fn abort(&mut self, mux: &mut Mux) {
-        if let Some(stream) = self.job.take().as_ref().and_then(Job::stream) {
+        let Some(job) = self.job.take() else {
+            return;
+        };
+        if let Some(stream) = job.stream() {
             mux.reset(stream);
         }
+        self.remember(job);
     }
 
     pub(crate) fn owns(&self, stream: StreamId) -> bool {
@@ -277,12 +292,11 @@ impl Saver {
         match over {
             Ok(()) => self.advance(now, mux),
             Err(sentence) => {
-                let job = self.job.take();
-                if let Some(job) = job {
+                if let Some(job) = self.job.take() {
                     if let Some(stream) = job.stream() {
                         mux.reset(stream);
                     }
-                    self.end_of(now, &job);
+                    self.give_up(now, job);
                 }
                 vec![Outcome::Notice(sentence), Outcome::Finished(false)]
             }
@@ -311,12 +325,16 @@ impl Saver {
         if stream.is_some() {
             return Vec::new();
         }
-        if let Some(request) = pass.next_request() {
-            match mux.open(&encode(&request)) {
-                Ok(opened) => *stream = Some(opened),
-                Err(error) => return self.fail(now, error.to_string()),
+        match pass.next_request() {
+            Ok(Some(request)) => {
+                match mux.open(&encode(&request)) {
+                    Ok(opened) => *stream = Some(opened),
+                    Err(error) => return self.fail(now, error.to_string()),
+                }
+                return Vec::new();
             }
-            return Vec::new();
+            Ok(None) => {}
+            Err(error) => return self.fail(now, with_causes(&error)),
         }
         if !pass.is_done() {
             return Vec::new();
@@ -334,7 +352,14 @@ impl Saver {
         match pass.finish() {
             Ok((changes, known, counts)) => {
                 self.known = known;
-                let mut outcomes = vec![Outcome::Changes(changes, counts)];
+                let mut outcomes = Vec::new();
+                if counts.deferred > 0 {
+                    outcomes.push(Outcome::Notice(format!(
+                        "a checkpoint reads {CHECKPOINT_READ} at most; new or changed files left for the next: {}",
+                        counts.deferred
+                    )));
+                }
+                outcomes.push(Outcome::Changes(changes, counts));
                 let took = now.saturating_sub(started);
                 self.next(now, took);
                 if with_commits && git_touched {
@@ -427,14 +452,23 @@ impl Saver {
 
     fn fail(&mut self, now: Duration, sentence: String) -> Vec<Outcome> {
         if let Some(job) = self.job.take() {
-            self.end_of(now, &job);
+            self.give_up(now, job);
         }
         vec![Outcome::Notice(sentence), Outcome::Finished(false)]
     }
 
-    fn end_of(&mut self, now: Duration, job: &Job) {
+    /// A job ends before its time.
+    fn give_up(&mut self, now: Duration, job: Job) {
         if matches!(job.step, Step::Pass(..)) {
             self.next(now, now.saturating_sub(job.started));
+        }
+        self.remember(job);
+    }
+
+    /// Keeps what a pass has learned that does not come to its end.
+    fn remember(&mut self, job: Job) {
+        if let Step::Pass(pass, _) = job.step {
+            self.known = pass.abandon();
         }
     }
 

@@ -2,14 +2,14 @@
 //!
 //! On disk it is a directory of two files: `image.erofs`, which the guest mounts as its workspace, and
 //! `baseline.bin`, a versioned list of entries that says for each path what it is, its digest, and where its
-//! bytes lie in the image. The sanitised git directories are in the image and not in the list, so that no diff
+//! bytes lie in the image (see [`crate::list`]). The sanitised git directories are in the image and not in the list, so that no diff
 //! can ever speak of them.
 
 use crate::codec::{Decoder, Encoder, Malformed};
-use crate::{GitFacts, Ignore, Omitted};
+use crate::list::{Entries, ListWriter};
+use crate::{GitFacts, Ignore, Listing as _, Omitted};
 use base::{Digest, RelPath, Size};
 use serde::{Deserialize, Serialize};
-use std::io::Write as _;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
@@ -63,10 +63,8 @@ pub const DISK_SIZE: Size = Size::gib(64);
 pub const IMAGE_FILE: &str = "image.erofs";
 /// The list's name in a baseline's directory.
 pub const LIST_FILE: &str = "baseline.bin";
-/// Names the list's format and its version.
-const MAGIC: [u8; 8] = *b"efi-bas\x01";
-/// A list of more bytes is refused: a million long paths stay well below.
-const MAX_LIST_BYTES: u64 = 4 << 30;
+/// Names the format of what the list says beside its entries.
+const ABOUT_MAGIC: [u8; 8] = *b"efi-abo\x01";
 
 /// A baseline on disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -77,8 +75,8 @@ pub struct Baseline {
     pub root: PathBuf,
     /// Where in it the command was given.
     pub cwd: RelPath,
-    /// All paths, in the order of their bytes, without the root itself.
-    pub entries: Vec<Entry>,
+    /// All paths, on disk.
+    pub entries: Entries,
     /// Rules that decide what is ignored, the weakest first. [`Baseline::ignore_rules`] reads them.
     pub ignore: Vec<IgnoreFile>,
     /// Roots of repositories below the workspace's own, where ignore rules from above end.
@@ -144,25 +142,22 @@ pub enum BaselineError {
 }
 
 impl Baseline {
-    /// Reads the baseline in `dir`.
+    /// Opens the baseline in `dir`. Its entries are read when they are asked for.
     ///
     /// Fails when a file is missing, cut off or of another version.
     pub fn load(dir: &Path) -> Result<Self, BaselineError> {
-        let io = |source| BaselineError::Io {
+        let (entries, about) = Entries::open(dir, LIST_FILE)?;
+        let about = About::decode(&about).map_err(|source| BaselineError::List {
             dir: dir.to_path_buf(),
             source,
-        };
-        let path = dir.join(LIST_FILE);
-        let list = |source| BaselineError::List {
-            dir: dir.to_path_buf(),
-            source,
-        };
-        if fs_err::metadata(&path).map_err(io)?.len() > MAX_LIST_BYTES {
-            return Err(list(Malformed::Nonsense));
-        }
-        let bytes = fs_err::read(path).map_err(io)?;
-        let baseline = Self::decode(dir, &bytes).map_err(list)?;
-        let found = fs_err::metadata(baseline.image()).map_err(io)?.len();
+        })?;
+        let baseline = about.with(dir.to_path_buf(), entries);
+        let found = fs_err::metadata(baseline.image())
+            .map_err(|source| BaselineError::Io {
+                dir: dir.to_path_buf(),
+                source,
+            })?
+            .len();
         if found != baseline.image_size {
             return Err(BaselineError::Image {
                 dir: dir.to_path_buf(),
@@ -179,24 +174,17 @@ impl Baseline {
     }
 
     /// What the baseline has at `path`.
-    pub fn entry(&self, path: &RelPath) -> Option<&Entry> {
-        self.entries
-            .binary_search_by(|entry| entry.path.cmp(path))
-            .ok()
-            .map(|at| &self.entries[at])
+    ///
+    /// Fails when the list can't be read or is damaged there.
+    pub fn entry(&self, path: &RelPath) -> Result<Option<Entry>, BaselineError> {
+        self.entries.find(path)
     }
 
     /// Everything below the directory `dir`, in the order of its bytes.
-    pub fn below(&self, dir: &RelPath) -> impl Iterator<Item = &Entry> {
-        // Between `a` and what lies in it, there may be `a-b`.
-        let start = self.entries.partition_point(|entry| entry.path < *dir);
-        let end_key = [dir.as_bytes(), b"0"].concat();
-        self.entries[start..]
-            .iter()
-            .take_while(move |entry| {
-                end_key.len() == 1 || entry.path.as_bytes() < end_key.as_slice()
-            })
-            .filter(move |entry| entry.path != *dir && entry.path.is_within(dir))
+    ///
+    /// Fails when the list can't be read or is damaged there.
+    pub fn below(&self, dir: &RelPath) -> Result<Vec<Entry>, BaselineError> {
+        self.entries.below(dir)
     }
 
     /// The rules that decide what is ignored.
@@ -242,22 +230,86 @@ impl Baseline {
         Ok(bytes)
     }
 
-    /// Writes the list into `self.dir`, which holds the image.
-    pub(crate) fn save(&self, bytes: &[u8]) -> std::io::Result<()> {
-        use fs_err::os::unix::fs::OpenOptionsExt as _;
-        let mut options = fs_err::OpenOptions::new();
-        let mut file = options
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(self.dir.join(LIST_FILE))?;
-        file.write_all(bytes)
+    /// What is said about it beside its entries.
+    fn about(&self) -> About {
+        About {
+            root: self.root.clone(),
+            cwd: self.cwd.clone(),
+            ignore: self.ignore.clone(),
+            nested: self.nested.clone(),
+            left_out: self.left_out.clone(),
+            tracked_secrets: self.tracked_secrets.clone(),
+            unsettled: self.unsettled.clone(),
+            git: self.git.clone(),
+            root_meta: self.root_meta,
+            image_size: self.image_size,
+            data_end: self.data_end,
+        }
     }
 
-    /// The bytes of the list. The directory is no part of it.
-    pub(crate) fn encode(&self) -> Vec<u8> {
-        let mut out = Encoder::new(MAGIC);
-        // What is small and may grow is JSON; what is many is binary.
+    /// The same said about other entries, or other things about the same ones.
+    pub(crate) fn is_described_as(&self, about: &About) -> bool {
+        self.about() == *about
+    }
+}
+
+/// Everything of a baseline but its entries and its place.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct About {
+    pub(crate) root: PathBuf,
+    pub(crate) cwd: RelPath,
+    pub(crate) ignore: Vec<IgnoreFile>,
+    pub(crate) nested: Vec<RelPath>,
+    pub(crate) left_out: Omitted,
+    pub(crate) tracked_secrets: Vec<RelPath>,
+    pub(crate) unsettled: Vec<RelPath>,
+    pub(crate) git: Option<GitFacts>,
+    pub(crate) root_meta: (u32, (i64, u32)),
+    pub(crate) image_size: u64,
+    pub(crate) data_end: u64,
+}
+
+impl About {
+    /// Writes the list of a baseline into `dir`, with entries that come in the order of the bytes of their paths.
+    /// The digest is that of the whole.
+    pub(crate) fn save<'a>(
+        &self,
+        dir: &Path,
+        entries: impl IntoIterator<Item = &'a Entry>,
+    ) -> std::io::Result<Digest> {
+        let mut list = ListWriter::new(new_list(dir)?)?;
+        for entry in entries {
+            list.push(entry)?;
+        }
+        list.finish(&self.encode())
+    }
+
+    /// The same with the entries of another list.
+    pub(crate) fn save_with(&self, dir: &Path, entries: &Entries) -> std::io::Result<Digest> {
+        entries.copy_to(new_list(dir)?)?.finish(&self.encode())
+    }
+
+    fn with(self, dir: PathBuf, entries: Entries) -> Baseline {
+        Baseline {
+            dir,
+            root: self.root,
+            cwd: self.cwd,
+            entries,
+            ignore: self.ignore,
+            nested: self.nested,
+            left_out: self.left_out,
+            tracked_secrets: self.tracked_secrets,
+            unsettled: self.unsettled,
+            git: self.git,
+            root_meta: self.root_meta,
+            image_size: self.image_size,
+            data_end: self.data_end,
+        }
+    }
+
+    fn encode(&self) -> Vec<u8> {
+        let mut out = Encoder::new(ABOUT_MAGIC);
+        // What is small and may grow is JSON; bytes that may be anything are not.
         let header = Header {
             left_out: self.left_out.clone(),
             tracked_secrets: self.tracked_secrets.clone(),
@@ -277,37 +329,22 @@ impl Baseline {
             out.bytes(file.dir.as_bytes());
             out.bytes(&file.rules);
         }
-        out.u64(self.entries.len() as u64);
-        for entry in &self.entries {
-            out.bytes(entry.path.as_bytes());
-            out.byte(match entry.kind {
-                Kind::File => 0,
-                Kind::Dir => 1,
-                Kind::Symlink => 2,
-            });
-            out.u32(entry.mode);
-            out.time(entry.mtime);
-            match entry.kind {
-                Kind::File => {
-                    out.u64(entry.size);
-                    out.u64(entry.offset);
-                    out.raw(entry.digest.unwrap_or_else(|| Digest::of(b"")).as_bytes());
-                }
-                Kind::Dir => {}
-                Kind::Symlink => out.bytes(&entry.target),
-            }
-        }
         out.finish()
     }
 
-    fn decode(dir: &Path, bytes: &[u8]) -> Result<Self, Malformed> {
+    fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
         let path = |bytes: &[u8]| match bytes {
             [] => Ok(RelPath::root()),
             bytes => RelPath::new(bytes).map_err(|_| Malformed::Nonsense),
         };
-        let mut input = Decoder::new(bytes, MAGIC)?;
-        let header: Header =
-            serde_json::from_slice(input.bytes()?).map_err(|_| Malformed::Nonsense)?;
+        let mut input = Decoder::new(bytes, ABOUT_MAGIC)?;
+        let Header {
+            left_out,
+            tracked_secrets,
+            unsettled,
+            nested,
+            git,
+        } = serde_json::from_slice(input.bytes()?).map_err(|_| Malformed::Nonsense)?;
         let root = PathBuf::from(std::ffi::OsString::from_vec(input.bytes()?.to_vec()));
         let cwd = path(input.bytes()?)?;
         let root_meta = (input.u32()?, input.time()?);
@@ -320,59 +357,10 @@ impl Baseline {
                 })
             })
             .collect::<Result<_, Malformed>>()?;
-        let entries = (0..input.count(25)?)
-            .map(|_| {
-                let path = path(input.bytes()?)?;
-                let kind = match input.byte()? {
-                    0 => Kind::File,
-                    1 => Kind::Dir,
-                    2 => Kind::Symlink,
-                    _ => return Err(Malformed::Nonsense),
-                };
-                let (mode, mtime) = (input.u32()?, input.time()?);
-                let mut entry = Entry {
-                    path,
-                    kind,
-                    mode,
-                    size: 0,
-                    mtime,
-                    digest: None,
-                    offset: 0,
-                    target: Vec::new(),
-                };
-                match kind {
-                    Kind::File => {
-                        (entry.size, entry.offset) = (input.u64()?, input.u64()?);
-                        let digest = input.raw(32)?.try_into().map_err(|_| Malformed::Nonsense)?;
-                        entry.digest = Some(Digest::from_bytes(digest));
-                    }
-                    Kind::Dir => {}
-                    Kind::Symlink => {
-                        entry.target = input.bytes()?.to_vec();
-                        entry.size = entry.target.len() as u64;
-                        entry.digest = Some(Digest::of(&entry.target));
-                    }
-                }
-                Ok(entry)
-            })
-            .collect::<Result<Vec<_>, Malformed>>()?;
         input.finish()?;
-        if !entries.is_sorted_by(|a, b| a.path < b.path) {
-            return Err(Malformed::Nonsense);
-        }
-        let Header {
-            left_out,
-            tracked_secrets,
-            unsettled,
-            nested,
-            git,
-        } = header;
-        let dir = dir.to_path_buf();
         Ok(Self {
-            dir,
             root,
             cwd,
-            entries,
             ignore,
             nested,
             left_out,
@@ -393,4 +381,15 @@ struct Header {
     unsettled: Vec<RelPath>,
     nested: Vec<RelPath>,
     git: Option<GitFacts>,
+}
+
+/// An empty file for a list in `dir`.
+fn new_list(dir: &Path) -> std::io::Result<fs_err::File> {
+    use fs_err::os::unix::fs::OpenOptionsExt as _;
+    let mut options = fs_err::OpenOptions::new();
+    options
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(dir.join(LIST_FILE))
 }

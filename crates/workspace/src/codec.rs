@@ -26,6 +26,11 @@ impl Encoder {
         Self(magic.to_vec())
     }
 
+    /// Starts with nothing: a part of a whole that is named and digested elsewhere.
+    pub(crate) fn bare() -> Self {
+        Self(Vec::new())
+    }
+
     pub(crate) fn byte(&mut self, value: u8) {
         self.0.push(value);
     }
@@ -52,6 +57,22 @@ impl Encoder {
         self.raw(bytes);
     }
 
+    /// A path or a link's target, which the rules for those keep below 64 KiB.
+    pub(crate) fn short(&mut self, bytes: &[u8]) {
+        let length = u16::try_from(bytes.len()).unwrap_or(u16::MAX);
+        self.0.extend(length.to_le_bytes());
+        self.raw(&bytes[..usize::from(length)]);
+    }
+
+    pub(crate) fn bytes_so_far(&self) -> usize {
+        self.0.len()
+    }
+
+    /// The bytes without a digest.
+    pub(crate) fn into_bytes(self) -> Vec<u8> {
+        self.0
+    }
+
     /// The bytes with their digest at the end.
     pub(crate) fn finish(mut self) -> Vec<u8> {
         let digest = Digest::of(&self.0);
@@ -73,6 +94,21 @@ impl<'a> Decoder<'a> {
         body.strip_prefix(&magic)
             .map(Self)
             .ok_or(Malformed::Foreign)
+    }
+
+    /// A part of a whole whose digest was checked.
+    pub(crate) fn bare(bytes: &'a [u8]) -> Self {
+        Self(bytes)
+    }
+
+    /// Bytes that are still to come.
+    pub(crate) fn left(&self) -> usize {
+        self.0.len()
+    }
+
+    pub(crate) fn short(&mut self) -> Result<&'a [u8], Malformed> {
+        let length = self.array().map(u16::from_le_bytes)?;
+        self.raw(usize::from(length))
     }
 
     pub(crate) fn raw(&mut self, length: usize) -> Result<&'a [u8], Malformed> {

@@ -55,6 +55,7 @@ impl Sides for ResultSides<'_> {
         let entry = self
             .baseline
             .entry(path)
+            .map_err(io::Error::other)?
             .filter(|entry| entry.digest == node.digest);
         match entry {
             Some(entry) => {

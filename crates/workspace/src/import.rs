@@ -157,19 +157,29 @@ impl<B: Listing, I: IgnoreRules, S: BlobSink> Import<B, I, S> {
         }
     }
 
-    /// What to ask next, on a stream of its own; `None` while an answer is awaited, and when all is done.
-    pub fn next_request(&mut self) -> Option<Request> {
+    /// What to ask next, on a stream of its own; `None` while an answer is awaited, and when all is done. After an
+    /// error the import is dead.
+    pub fn next_request(&mut self) -> Result<Option<Request>, ImportError> {
         if self.failed || !matches!(self.pending, Pending::Nothing) {
-            return None;
+            return Ok(None);
         }
+        let mut request = None;
+        self.guarded(|import| {
+            request = import.request()?;
+            Ok(())
+        })?;
+        Ok(request)
+    }
+
+    fn request(&mut self) -> Result<Option<Request>, ImportError> {
         if !self.dirs.is_empty() {
             let jobs = take_batch(&mut self.dirs, |job| &job.path);
             let dirs = jobs.iter().map(DirJob::request).collect();
             self.pending = Pending::List { jobs, index: 0 };
-            return Some(Request::List {
+            return Ok(Some(Request::List {
                 tree: Tree::Workspace,
                 dirs,
-            });
+            }));
         }
         loop {
             let queue = if self.small.is_empty() {
@@ -179,11 +189,11 @@ impl<B: Listing, I: IgnoreRules, S: BlobSink> Import<B, I, S> {
             };
             let jobs = take_batch(queue, |job| &job.path);
             if jobs.is_empty() {
-                return None;
+                return Ok(None);
             }
             let (now, later) = self.within_read_limit(jobs);
             for job in later {
-                self.defer(job);
+                self.defer(job)?;
             }
             if !now.is_empty() {
                 let paths = now.iter().map(|job| job.path.as_bytes().to_vec()).collect();
@@ -191,10 +201,10 @@ impl<B: Listing, I: IgnoreRules, S: BlobSink> Import<B, I, S> {
                     jobs: now,
                     open: None,
                 };
-                return Some(Request::Read {
+                return Ok(Some(Request::Read {
                     tree: Tree::Workspace,
                     paths,
-                });
+                }));
             }
         }
     }
@@ -226,6 +236,9 @@ impl<B: Listing, I: IgnoreRules, S: BlobSink> Import<B, I, S> {
     /// Gives up, and keeps what was learned: the pass after it reads less.
     pub fn abandon(mut self) -> KnownState {
         self.sink.discard();
+        // A pass that finds all of it there has nothing new to bring to the disk. Should it fail, a power cut costs
+        // what was read, and is noticed.
+        self.sink.sync().ok();
         let mut known = self.previous;
         known.files.extend(self.known.files);
         known
@@ -236,7 +249,7 @@ impl<B: Listing, I: IgnoreRules, S: BlobSink> Import<B, I, S> {
         if !self.is_done() {
             return Err(ImportError::Unfinished);
         }
-        gitdirs::leave_out(&mut self.changes, &self.baseline, &mut self.counts);
+        gitdirs::leave_out(&mut self.changes, &self.baseline, &mut self.counts)?;
         self.sink.sync().map_err(ImportError::Store)?;
         let changes = ChangeSet::new(self.changes.into_values().collect())?;
         Ok((changes, self.known, self.counts))
@@ -331,7 +344,7 @@ impl<B: Listing, I: IgnoreRules, S: BlobSink> Import<B, I, S> {
             self.take_entry(&mut job, entry)?;
         }
         if last {
-            self.listing_ended(&job);
+            self.listing_ended(&job)?;
         } else {
             jobs.push_front(job);
         }
@@ -377,7 +390,7 @@ impl<B: Listing, I: IgnoreRules, S: BlobSink> Import<B, I, S> {
     fn decide(&mut self, job: &DirJob, path: RelPath, entry: ListEntry) -> Result<(), ImportError> {
         let kind = entry.stat.kind;
         let is_dir = matches!(kind, FileKind::Dir | FileKind::FreshDir);
-        let in_baseline = self.baseline.find(&path).map(|entry| entry.kind);
+        let in_baseline = self.baseline.find(&path)?.map(|entry| entry.kind);
         let ignored = job.ignored || self.ignore.is_ignored(&path, is_dir);
         let picked = job.picked || (ignored && self.artifacts.picks(&path));
         let stays = ignored && !picked && in_baseline.is_none();
@@ -389,24 +402,24 @@ impl<B: Listing, I: IgnoreRules, S: BlobSink> Import<B, I, S> {
         match kind {
             // A whole listing shows what is there, so a whiteout in it is noise.
             FileKind::Whiteout if job.whole => {}
-            FileKind::Whiteout => self.emit(&path, None, false),
+            FileKind::Whiteout => self.emit(&path, None, false)?,
             FileKind::Other => {
                 self.counts.leave_out(path.as_bytes(), Reason::Special);
-                self.emit(&path, None, false);
+                self.emit(&path, None, false)?;
             }
             FileKind::Symlink if !is_target(&entry.target) => {
                 self.counts.leave_out(path.as_bytes(), Reason::BadTarget);
             }
             FileKind::Symlink => {
                 self.hold(entry.target.len())?;
-                self.emit(&path, Some(Node::symlink(entry.target)), false);
+                self.emit(&path, Some(Node::symlink(entry.target)), false)?;
             }
-            FileKind::File => self.found_file(path, &entry.stat),
+            FileKind::File => self.found_file(path, &entry.stat)?,
             FileKind::Dir | FileKind::FreshDir => {
                 if passage {
                     self.passages.insert(path.clone(), entry.stat.mode);
                 } else {
-                    self.emit(&path, Some(Node::dir(entry.stat.mode)), false);
+                    self.emit(&path, Some(Node::dir(entry.stat.mode)), false)?;
                 }
                 // Where the baseline has no directory nothing can show through, whatever the guest calls it.
                 let whole =
@@ -424,22 +437,20 @@ impl<B: Listing, I: IgnoreRules, S: BlobSink> Import<B, I, S> {
         Ok(())
     }
 
-    fn listing_ended(&mut self, job: &DirJob) {
+    fn listing_ended(&mut self, job: &DirJob) -> Result<(), ImportError> {
         self.unanswered = 0;
         if !job.whole {
-            return;
+            return Ok(());
         }
-        let unseen = |name: &&[u8]| !job.seen.contains(*name) && !is_git_store_alias(name);
-        let gone: Vec<RelPath> = self
-            .baseline
-            .children(&job.path)
-            .into_iter()
-            .filter(unseen)
-            .filter_map(|name| job.path.join(name).ok())
-            .collect();
-        for path in gone {
-            self.emit(&path, None, false);
+        for name in self.baseline.children(&job.path)? {
+            if job.seen.contains(&name) || is_git_store_alias(&name) {
+                continue;
+            }
+            if let Ok(path) = job.path.join(&name) {
+                self.emit(&path, None, false)?;
+            }
         }
+        Ok(())
     }
 
     fn listing_failed(&mut self, mut job: DirJob, failure: &Failure) {
@@ -452,22 +463,21 @@ impl<B: Listing, I: IgnoreRules, S: BlobSink> Import<B, I, S> {
         }
     }
 
-    fn found_file(&mut self, path: RelPath, stat: &Stat) {
+    fn found_file(&mut self, path: RelPath, stat: &Stat) -> Result<(), ImportError> {
         if stat.size > self.limits.file.bytes() {
             self.counts.leave_out(path.as_bytes(), Reason::TooLarge);
-            return;
+            return Ok(());
         }
         if let Some(known) = self.previous.files.get(&path)
             && known.settled
             && known.mark == Mark::of(stat)
-            && self.is_kept(&path, &known.digest, known.size)
+            && self.is_kept(&path, &known.digest, known.size)?
         {
             let known = Known {
                 mode: stat.mode,
                 ..known.clone()
             };
-            self.settle(path, known, false);
-            return;
+            return self.settle(path, known, false);
         }
         let job = FileJob {
             path,
@@ -476,6 +486,7 @@ impl<B: Listing, I: IgnoreRules, S: BlobSink> Import<B, I, S> {
             tries: 0,
         };
         self.queue(job);
+        Ok(())
     }
 
     fn queue(&mut self, job: FileJob) {
@@ -503,13 +514,14 @@ impl<B: Listing, I: IgnoreRules, S: BlobSink> Import<B, I, S> {
     }
 
     /// Leaves a file for the next import; until then the state that was known before stands.
-    fn defer(&mut self, job: FileJob) {
+    fn defer(&mut self, job: FileJob) -> Result<(), ImportError> {
         self.counts.deferred += 1;
         if let Some(known) = self.previous.files.get(&job.path).cloned()
-            && self.is_kept(&job.path, &known.digest, known.size)
+            && self.is_kept(&job.path, &known.digest, known.size)?
         {
-            self.settle(job.path, known, false);
+            self.settle(job.path, known, false)?;
         }
+        Ok(())
     }
 
     fn open(&self, stat: Stat) -> OpenFile {
@@ -606,7 +618,7 @@ impl<B: Listing, I: IgnoreRules, S: BlobSink> Import<B, I, S> {
             }
             sink.finish(&digest)
         };
-        if self.is_kept(&job.path, &digest, open.received) {
+        if self.is_kept(&job.path, &digest, open.received)? {
             self.sink.discard();
         } else {
             keep(&mut self.sink).map_err(ImportError::Store)?;
@@ -620,44 +632,44 @@ impl<B: Listing, I: IgnoreRules, S: BlobSink> Import<B, I, S> {
             settled: before.is_some_and(|known| known.mark == mark)
                 || open.stat.ctime_ns.saturating_add(CLOCK_STEP_NS) <= self.newest_ctime_ns,
         };
-        self.settle(job.path, known, torn);
-        Ok(())
+        self.settle(job.path, known, torn)
     }
 
     /// The content is the baseline's at this path, or in the sink.
-    fn is_kept(&self, path: &RelPath, digest: &Digest, size: u64) -> bool {
-        let same = |entry: &crate::Entry| entry.kind == Kind::File && entry.digest == Some(*digest);
-        self.baseline.find(path).is_some_and(same) || self.sink.holds(digest, size)
+    fn is_kept(&self, path: &RelPath, digest: &Digest, size: u64) -> Result<bool, ImportError> {
+        let same = |entry: crate::Entry| entry.kind == Kind::File && entry.digest == Some(*digest);
+        Ok(self.baseline.find(path)?.is_some_and(same) || self.sink.holds(digest, size))
     }
 
-    fn settle(&mut self, path: RelPath, known: Known, torn: bool) {
+    fn settle(&mut self, path: RelPath, known: Known, torn: bool) -> Result<(), ImportError> {
         if self.total.saturating_add(known.size) > self.limits.total.bytes() {
             self.counts.leave_out(path.as_bytes(), Reason::OverTotal);
-            return;
+            return Ok(());
         }
         self.total += known.size;
         self.counts.special_bits += u64::from(known.mode & 0o7000 != 0);
         let node = Node::file(known.mode, known.size, known.digest);
-        self.emit(&path, Some(node), torn);
+        self.emit(&path, Some(node), torn)?;
         self.known.files.insert(path, known);
+        Ok(())
     }
 
     /// Writes down what became of `path`. Each path comes here at most once.
-    fn emit(&mut self, path: &RelPath, new: Option<Node>, torn: bool) {
-        let old = self.baseline.find(path).map(Node::of_entry);
+    fn emit(&mut self, path: &RelPath, new: Option<Node>, torn: bool) -> Result<(), ImportError> {
+        let old = self.baseline.find(path)?.as_ref().map(Node::of_entry);
         let is_dir = new.as_ref().is_some_and(|node| node.kind == Kind::Dir);
         if !is_dir {
-            for entry in self.baseline.below(path) {
+            for entry in self.baseline.below(path)? {
                 if entry.path.components().any(is_git_store_alias) {
                     continue;
                 }
                 let change = Change {
-                    path: entry.path.clone(),
-                    old: Some(Node::of_entry(entry)),
+                    old: Some(Node::of_entry(&entry)),
+                    path: entry.path,
                     new: None,
                     torn: false,
                 };
-                self.changes.insert(entry.path.clone(), change);
+                self.changes.insert(change.path.clone(), change);
             }
         }
         if new.is_some() {
@@ -672,6 +684,7 @@ impl<B: Listing, I: IgnoreRules, S: BlobSink> Import<B, I, S> {
             };
             self.changes.insert(path.clone(), change);
         }
+        Ok(())
     }
 
     fn open_passages(&mut self, path: &RelPath) {

@@ -9,6 +9,7 @@ mod diff;
 mod git;
 mod ignore;
 mod import;
+mod list;
 mod names;
 mod pack;
 mod secrets;
@@ -40,6 +41,7 @@ pub use import::{
     KnownState, Limits, Listing, MAX_ENTRIES, MAX_EXCESS, MAX_FILE, MAX_NAMED, MAX_PATH_BYTES,
     MAX_TOTAL, MAX_TRIES, NoRules, Reason, Refusal,
 };
+pub use list::Entries;
 pub use names::{Refused, check_exported, is_git_store_alias};
 pub use pack::{PackError, PackOptions, PackProgress, forget, pack, remembered};
 

@@ -73,7 +73,7 @@ fn content_of_baseline(store: &Store, from: &Name, change: &Change) -> Result<Ve
     let head = pick::named(store, from)?;
     let baseline = workspace::Baseline::load(&store.baseline_dir(&head.spec.baseline))?;
     let entry = baseline
-        .entry(&change.path)
+        .entry(&change.path)?
         .ok_or_else(|| CommandError::new(format!("`{}` is not in the baseline", change.path)))?;
-    Ok(baseline.read(entry)?)
+    Ok(baseline.read(&entry)?)
 }

@@ -116,10 +116,11 @@ fn out_of_result(store: &Store, head: &ResultHead, path: &[u8], target: &Path) -
         path => RelPath::new(path.strip_prefix(b"./").unwrap_or(path))?,
     };
     let mut nodes: Vec<(RelPath, Node)> = baseline
-        .entries
-        .iter()
-        .filter(|entry| entry.path.is_within(&wanted) && changes.get(&entry.path).is_none())
-        .map(|entry| (entry.path.clone(), Node::of_entry(entry)))
+        .entry(&wanted)?
+        .into_iter()
+        .chain(baseline.below(&wanted)?)
+        .filter(|entry| changes.get(&entry.path).is_none())
+        .map(|entry| (entry.path.clone(), Node::of_entry(&entry)))
         .collect();
     nodes.extend(
         changes
@@ -153,10 +154,10 @@ fn out_of_result(store: &Store, head: &ResultHead, path: &[u8], target: &Path) -
             Kind::File => {
                 let mut file = landing.file(&place, node.mode)?;
                 match baseline
-                    .entry(&path)
+                    .entry(&path)?
                     .filter(|entry| entry.digest == node.digest)
                 {
-                    Some(entry) => file.write_all(&baseline.read(entry)?)?,
+                    Some(entry) => file.write_all(&baseline.read(&entry)?)?,
                     None => {
                         let digest = node
                             .digest

@@ -118,6 +118,7 @@ fn seen(store: &Store, spec: &Spec) -> Result<Value> {
     let baseline = Baseline::load(&store.baseline_dir(&spec.baseline))?;
     let files: Vec<Value> = baseline
         .entries
+        .to_vec()?
         .iter()
         .map(|entry| {
             json!({

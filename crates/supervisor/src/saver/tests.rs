@@ -1,7 +1,7 @@
 use super::{Outcome, Saver};
 use crate::given::Given;
 use std::time::Duration;
-use wire::message::{FileKind, ListEntry, Reply, Request, Stat, decode, encode};
+use wire::message::{Failure, FileKind, ListEntry, Reply, Request, Stat, decode, encode};
 use wire::{Event, Mux, Side, StreamId};
 
 /// A saver and both ends of its wire, without anything between.
@@ -69,6 +69,11 @@ impl Bed {
         };
         self.guest.send_message(id, &encode(&reply)).unwrap();
         self.guest.close(id).unwrap();
+        self.heard(now)
+    }
+
+    /// Hands the saver what the guest has said.
+    fn heard(&mut self, now: Duration) -> Vec<Outcome> {
         self.exchange();
         let mut outcomes = Vec::new();
         while let Some(event) = self.host.next_event() {
@@ -87,14 +92,37 @@ fn git_directory() -> ListEntry {
         name: b".git".to_vec(),
         stat: Stat {
             kind: FileKind::Dir,
-            mode: 0o755,
-            size: 4096,
-            ino: 2,
             nlink: 3,
+            ..file("", 4096).stat
+        },
+        target: Vec::new(),
+    }
+}
+
+fn file(name: &str, size: u64) -> ListEntry {
+    ListEntry {
+        name: name.as_bytes().to_vec(),
+        stat: Stat {
+            kind: FileKind::File,
+            mode: 0o755,
+            size,
+            ino: 2,
+            nlink: 1,
             mtime_ns: 0,
             ctime_ns: 0,
         },
         target: Vec::new(),
+    }
+}
+
+/// The paths of a request to read.
+fn read(request: Request) -> Vec<String> {
+    match request {
+        Request::Read { paths, .. } => paths
+            .into_iter()
+            .map(|path| String::from_utf8(path).unwrap())
+            .collect(),
+        other => panic!("{other:?}"),
     }
 }
 
@@ -173,6 +201,86 @@ fn the_final_pass_starts_anew() {
     assert!(reset);
     assert!(bed.saver.owns(new.unwrap()) && !bed.saver.owns(old));
     assert_eq!(finished(&bed.answer(ms(20), new.unwrap())), Some(true));
+}
+
+#[test]
+fn what_a_pass_read_before_it_was_thrown_away_is_not_read_again() {
+    let mut bed = Bed::new();
+    let listing = || {
+        let mut later = file("b", 1);
+        // So much later that `a` is beyond doubt.
+        later.stat.ctime_ns = 1_000_000_000;
+        vec![file("a", 1), later]
+    };
+    bed.saver.begin(ms(0), &mut bed.host, false);
+    let (id, _) = bed.asked().unwrap();
+    bed.answer_with(ms(1), id, listing());
+    let (id, request) = bed.asked().unwrap();
+    assert_eq!(read(request), ["a", "b"]);
+    let stat = file("a", 1).stat;
+    let send = |guest: &mut Mux, reply| guest.send_message(id, &encode(&reply)).unwrap();
+    send(&mut bed.guest, Reply::File(stat.clone()));
+    assert_eq!(bed.guest.send_data(id, 1, b"x"), Ok(1));
+    send(&mut bed.guest, Reply::FileEnd(stat));
+    assert!(bed.heard(ms(2)).is_empty());
+    bed.saver.begin(ms(3), &mut bed.host, true);
+    let (id, _) = bed.asked().unwrap();
+    bed.answer_with(ms(4), id, listing());
+    let (_, request) = bed.asked().unwrap();
+    assert_eq!(read(request), ["b"]);
+    // Neither is it when the guest says nothing more.
+    bed.saver.tick(ms(70_000), &mut bed.host);
+    bed.saver.begin(ms(70_001), &mut bed.host, true);
+    let (id, _) = bed.asked().unwrap();
+    bed.answer_with(ms(70_002), id, listing());
+    let (_, request) = bed.asked().unwrap();
+    assert_eq!(read(request), ["b"]);
+}
+
+#[test]
+fn a_checkpoint_leaves_what_is_large_to_the_end() {
+    let mut bed = Bed::new();
+    let listing = || {
+        let half = 130 << 20;
+        vec![file("a", half), file("b", half), file("c", 5)]
+    };
+    bed.saver.schedule(ms(0));
+    bed.saver.tick(ms(2_000), &mut bed.host);
+    let (id, _) = bed.asked().unwrap();
+    bed.answer_with(ms(2_001), id, listing());
+    let (id, request) = bed.asked().unwrap();
+    assert_eq!(read(request), ["c"]);
+    // They went away meanwhile.
+    let gone = || {
+        Reply::Failed(Failure {
+            errno: 2,
+            what: Vec::new(),
+        })
+    };
+    let fail = |bed: &mut Bed, id, count| {
+        for _ in 0..count {
+            bed.guest.send_message(id, &encode(&gone())).unwrap();
+        }
+        bed.guest.close(id).unwrap();
+        bed.heard(ms(2_002))
+    };
+    fail(&mut bed, id, 1);
+    let (id, request) = bed.asked().unwrap();
+    assert_eq!(read(request), ["a"]);
+    let outcomes = fail(&mut bed, id, 1);
+    assert_eq!(finished(&outcomes), Some(true));
+    assert!(
+        matches!(&outcomes[0], Outcome::Notice(why) if why.ends_with("left for the next: 1")),
+        "{outcomes:?}"
+    );
+    // The end, and whoever asks, gets it all.
+    bed.saver.begin(ms(3_000), &mut bed.host, true);
+    let (id, _) = bed.asked().unwrap();
+    bed.answer_with(ms(3_001), id, listing());
+    let (id, _) = bed.asked().unwrap();
+    fail(&mut bed, id, 1);
+    let (_, request) = bed.asked().unwrap();
+    assert_eq!(read(request), ["a", "b"]);
 }
 
 #[test]

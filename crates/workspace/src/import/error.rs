@@ -27,6 +27,9 @@ pub enum ImportError {
     /// The host couldn't keep a file's content.
     #[error("Can't keep what came out of the machine")]
     Store(#[source] io::Error),
+    /// What went in can't be looked up.
+    #[error("Can't compare what came out of the machine with what went in")]
+    Baseline(#[from] crate::BaselineError),
     /// The changes contradict each other; a fault of ours.
     #[error("What came out of the machine contradicts itself")]
     Contradiction(#[from] crate::change::ChangeSetError),

@@ -2,8 +2,10 @@
 //! started in one would run what its configuration names, so nothing in it comes out.
 
 use super::{Counts, Listing, Reason};
+use crate::BaselineError;
 use crate::change::Change;
 use base::RelPath;
+use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap};
 
 /// Drops the changes in each directory that would be a git directory for git, and names the directory.
@@ -11,7 +13,7 @@ pub(super) fn leave_out(
     changes: &mut BTreeMap<RelPath, Change>,
     baseline: &impl Listing,
     counts: &mut Counts,
-) {
+) -> Result<(), BaselineError> {
     let mut verdicts: HashMap<RelPath, bool> = HashMap::new();
     let mut found: Vec<RelPath> = Vec::new();
     for path in changes.keys() {
@@ -20,15 +22,25 @@ pub(super) fn leave_out(
             if verdicts.contains_key(&dir) {
                 break;
             }
+            let failure = Cell::new(None);
             let verdict = is_git_directory(|name| {
                 let Ok(path) = dir.join(name) else {
                     return false;
                 };
                 match changes.get(&path) {
                     Some(change) => change.new.is_some(),
-                    None => baseline.find(&path).is_some(),
+                    None => baseline.find(&path).map_or_else(
+                        |error| {
+                            failure.set(Some(error));
+                            false
+                        },
+                        |entry| entry.is_some(),
+                    ),
                 }
             });
+            if let Some(error) = failure.take() {
+                return Err(error);
+            }
             if verdict {
                 found.push(dir.clone());
             }
@@ -59,6 +71,7 @@ pub(super) fn leave_out(
             })
         });
     }
+    Ok(())
 }
 
 /// git's own test (`is_git_directory`), with a worktree's directory as git makes it.

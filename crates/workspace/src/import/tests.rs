@@ -561,12 +561,13 @@ fn children_of_a_directory_are_its_own() {
         };
         entries
             .children(&at)
+            .unwrap()
             .into_iter()
-            .map(|name| String::from_utf8(name.to_vec()).unwrap())
+            .map(|name| String::from_utf8(name).unwrap())
             .collect::<Vec<_>>()
     };
     assert_eq!(names("a"), ["b", "c", "c-d"]);
     assert_eq!(names(""), ["a", "a-b", "a.x"]);
     assert_eq!(names("a/b"), [] as [String; 0]);
-    assert_eq!(entries.below(&path("a")).len(), 4);
+    assert_eq!(entries.below(&path("a")).unwrap().len(), 4);
 }

@@ -23,6 +23,8 @@ pub(super) struct Plan {
 #[derive(Debug)]
 pub(super) struct Last {
     pub(super) baseline: Baseline,
+    /// Those of the baseline, all of them.
+    pub(super) entries: Vec<Entry>,
     pub(super) memory: Memory,
 }
 
@@ -35,10 +37,15 @@ impl Plan {
     ) -> Self {
         let last = Memory::load(cache, &collected.root).and_then(|memory| {
             let baseline = Baseline::load(&baselines.join(&memory.baseline)).ok()?;
-            let fits = memory.marks.len() == baseline.entries.len()
+            let fits = memory.marks.len() as u64 == baseline.entries.len()
                 && memory.owner == owner
                 && baseline.root == collected.root;
-            fits.then_some(Last { baseline, memory })
+            let entries = fits.then(|| baseline.entries.to_vec().ok()).flatten()?;
+            Some(Last {
+                baseline,
+                entries,
+                memory,
+            })
         });
         let Some(last) = last else {
             return Self {
@@ -47,7 +54,7 @@ impl Plan {
                 unchanged: false,
             };
         };
-        let old = &last.baseline.entries;
+        let old = &last.entries;
         let mut at = 0;
         let kept: Vec<Option<usize>> = collected
             .entries
@@ -89,7 +96,7 @@ impl Plan {
     /// Bytes of blocks that files of the last image used and those of the new one don't.
     pub(super) fn new_garbage(&self) -> u64 {
         let Some(last) = &self.last else { return 0 };
-        let all: u64 = last.baseline.entries.iter().map(file_blocks).sum();
+        let all: u64 = last.entries.iter().map(file_blocks).sum();
         all.saturating_sub(self.kept_blocks())
     }
 
@@ -98,7 +105,7 @@ impl Plan {
         self.kept
             .iter()
             .flatten()
-            .map(|at| file_blocks(&last.baseline.entries[*at]))
+            .map(|at| file_blocks(&last.entries[*at]))
             .sum()
     }
 }

@@ -162,6 +162,8 @@ impl Round {
     pub(crate) fn paths(&self) -> Vec<String> {
         self.baseline
             .entries
+            .to_vec()
+            .unwrap()
             .iter()
             .map(|entry| entry.path.to_string())
             .collect()

@@ -4,7 +4,7 @@ use super::partial::Partial;
 use super::plan::Plan;
 use super::read::{self, Job, Piece, Read};
 use super::{PackError, PackOptions, PackProgress};
-use crate::baseline::{DISK_SIZE, IMAGE_FILE};
+use crate::baseline::{About, DISK_SIZE, IMAGE_FILE};
 use crate::git::{FileFacts, FileStat, ObjectFormat, Oid, blob_oid};
 use crate::{Baseline, Collected, Entry, Kind};
 use base::{Digest, RelPath};
@@ -44,9 +44,9 @@ pub(super) fn write(
         plan,
         partial: partial.path(),
     };
-    let (mut baseline, mut memory) = job.run(progress)?;
+    let (list, mut memory) = job.run(progress)?;
     memory.git_state = Some(state);
-    publish(partial, &mut baseline, dir)?;
+    let baseline = publish(partial, list, dir)?;
     memory.baseline = baseline
         .dir
         .file_name()
@@ -70,38 +70,33 @@ pub(super) fn private_dir(dir: &Path) -> std::io::Result<()> {
 fn reuse(
     collected: &Collected,
     options: &PackOptions,
-    mut last: Baseline,
+    last: Baseline,
 ) -> Result<Baseline, PackError> {
-    // A million entries are moved about, not copied and compared.
-    let entries = std::mem::take(&mut last.entries);
-    let mut baseline = Baseline {
-        dir: last.dir.clone(),
+    let about = About {
         unsettled: last.unsettled.clone(),
         image_size: last.image_size,
         data_end: last.data_end,
         ..describe(collected)
     };
-    let same = baseline == last;
-    baseline.entries = entries;
-    if same {
-        return Ok(baseline);
+    if last.is_described_as(&about) {
+        return Ok(last);
     }
     let dir = &options.baselines;
     let fault = |source| PackError::write(dir, source);
     let partial = Partial::new(dir).map_err(fault)?;
     // The same image under a second name; neither is ever written to again.
     fs_err::hard_link(last.image(), partial.path().join(IMAGE_FILE)).map_err(fault)?;
-    publish(partial, &mut baseline, dir)?;
-    Ok(baseline)
+    let digest = about
+        .save_with(partial.path(), &last.entries)
+        .map_err(fault)?;
+    publish(partial, digest, dir)
 }
 
 /// Everything of a baseline that collecting already knows.
-fn describe(collected: &Collected) -> Baseline {
-    Baseline {
-        dir: std::path::PathBuf::new(),
+fn describe(collected: &Collected) -> About {
+    About {
         root: collected.root.clone(),
         cwd: collected.cwd.clone(),
-        entries: Vec::new(),
         ignore: collected.ignore.clone(),
         nested: collected.nested.clone(),
         left_out: collected.left_out.clone(),
@@ -114,15 +109,13 @@ fn describe(collected: &Collected) -> Baseline {
     }
 }
 
-/// Writes the list beside the image and gives the directory its final name.
-fn publish(partial: Partial, baseline: &mut Baseline, dir: &Path) -> Result<(), PackError> {
-    let fault = |source| PackError::write(dir, source);
-    let bytes = baseline.encode();
-    baseline.dir = partial.path().to_path_buf();
-    baseline.save(&bytes).map_err(fault)?;
-    let name = Digest::of(&bytes).hex();
-    baseline.dir = dir.join(name);
-    partial.publish(&baseline.dir).map_err(fault)
+/// Gives a directory of image and list its final name.
+fn publish(partial: Partial, list: Digest, dir: &Path) -> Result<Baseline, PackError> {
+    let name = dir.join(list.hex());
+    partial
+        .publish(&name)
+        .map_err(|source| PackError::write(dir, source))?;
+    Baseline::load(&name).map_err(|source| PackError::write(dir, std::io::Error::other(source)))
 }
 
 struct Task<'a> {
@@ -145,7 +138,7 @@ impl Task<'_> {
     fn run(
         mut self,
         progress: &mut dyn FnMut(PackProgress),
-    ) -> Result<(Baseline, Memory), PackError> {
+    ) -> Result<(Digest, Memory), PackError> {
         let collected = self.collected;
         let continues = self.plan.copies_data(collected);
         if !continues {
@@ -209,12 +202,14 @@ impl Task<'_> {
             .open(self.partial.join(IMAGE_FILE))
             .and_then(|file| file.set_len(size))
             .map_err(|source| PackError::write(&self.options.baselines, source))?;
-        let mut baseline = describe(collected);
-        baseline.image_size = size;
-        baseline.data_end = image.data_end;
-        baseline.unsettled = packed.unsettled;
-        baseline.left_out.unreadable.extend(packed.unreadable);
-        baseline.entries = packed.entries;
+        let mut about = describe(collected);
+        about.image_size = size;
+        about.data_end = image.data_end;
+        about.unsettled = packed.unsettled;
+        about.left_out.unreadable.extend(packed.unreadable);
+        let list = about
+            .save(self.partial, &packed.entries)
+            .map_err(|source| PackError::write(&self.options.baselines, source))?;
         let garbage = if continues {
             memory.map_or(0, |memory| memory.garbage) + self.plan.new_garbage()
         } else {
@@ -228,7 +223,7 @@ impl Task<'_> {
             git_state: None,
             packs,
         };
-        Ok((baseline, memory))
+        Ok((list, memory))
     }
 
     /// A new image, or one that begins with the data of the last.
@@ -340,7 +335,7 @@ impl Task<'_> {
                         .map_err(fault)?;
                 }
                 (Kind::File, Some((old, last))) => {
-                    let old_entry = &last.baseline.entries[old];
+                    let old_entry = &last.entries[old];
                     entry.digest = old_entry.digest;
                     entry.offset = old_entry.offset;
                     mark.oid.clone_from(&last.memory.marks[old].oid);

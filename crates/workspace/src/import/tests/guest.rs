@@ -112,9 +112,9 @@ impl Guest {
         mut import: Import<B, I, S>,
     ) -> Result<(ChangeSet, KnownState, Counts), ImportError> {
         self.requests = 0;
-        while let Some(request) = import.next_request() {
+        while let Some(request) = import.next_request().unwrap() {
             assert!(
-                import.next_request().is_none(),
+                import.next_request().unwrap().is_none(),
                 "a second request before the first is answered"
             );
             self.requests += 1;

@@ -47,7 +47,7 @@ fn list_root(entries: Vec<ListEntry>) -> Result<(ChangeSet, Counts), ImportError
     let mut memory = Memory::default();
     let mut import = fresh(&mut memory);
     let mut entries = Some(entries);
-    while let Some(request) = import.next_request() {
+    while let Some(request) = import.next_request().unwrap() {
         match request {
             Request::List { dirs, .. } => {
                 for (index, _) in (0..).zip(dirs) {
@@ -158,7 +158,7 @@ fn a_tree_without_end_ends() {
     );
     let mut requests = 0;
     let outcome = loop {
-        let Some(Request::List { dirs, .. }) = import.next_request() else {
+        let Some(Request::List { dirs, .. }) = import.next_request().unwrap() else {
             break import.finish().map(|_| ());
         };
         requests += 1;
@@ -210,7 +210,7 @@ fn each_lie_is_an_error() {
     for steps in while_listing {
         let mut memory = Memory::default();
         let mut import = fresh(&mut memory);
-        import.next_request().unwrap();
+        import.next_request().unwrap().unwrap();
         let outcome = steps
             .clone()
             .into_iter()
@@ -223,7 +223,7 @@ fn each_lie_is_an_error() {
             "{steps:?} {outcome:?}"
         );
         // And dead it stays.
-        assert!(import.next_request().is_none());
+        assert!(import.next_request().unwrap().is_none());
         assert!(!import.is_done());
         assert!(matches!(import.finish(), Err(ImportError::Unfinished)));
     }
@@ -241,10 +241,10 @@ fn each_lie_is_an_error() {
     for steps in while_reading {
         let mut memory = Memory::default();
         let mut import = fresh(&mut memory);
-        import.next_request().unwrap();
+        import.next_request().unwrap().unwrap();
         import.message(listing(0, true)).unwrap();
         import.closed().unwrap();
-        import.next_request().unwrap();
+        import.next_request().unwrap().unwrap();
         let outcome = steps
             .clone()
             .into_iter()
@@ -256,7 +256,7 @@ fn each_lie_is_an_error() {
     }
     let mut memory = Memory::default();
     let mut import = fresh(&mut memory);
-    import.next_request().unwrap();
+    import.next_request().unwrap().unwrap();
     assert!(matches!(import.data(b"x"), Err(ImportError::OutOfOrder(_))));
 }
 
@@ -264,7 +264,7 @@ fn each_lie_is_an_error() {
 fn a_file_without_end_ends_it() {
     let mut memory = Memory::default();
     let mut import = fresh(&mut memory);
-    import.next_request().unwrap();
+    import.next_request().unwrap().unwrap();
     import
         .message(Reply::Entries {
             index: 0,
@@ -273,7 +273,7 @@ fn a_file_without_end_ends_it() {
         })
         .unwrap();
     import.closed().unwrap();
-    import.next_request().unwrap();
+    import.next_request().unwrap().unwrap();
     import
         .message(Reply::File(stat(FileKind::File, 1)))
         .unwrap();
@@ -295,7 +295,7 @@ fn a_file_without_end_ends_it() {
 fn a_file_that_outgrows_the_limit_while_it_is_read_stays() {
     let mut memory = Memory::default();
     let mut import = fresh(&mut memory);
-    import.next_request().unwrap();
+    import.next_request().unwrap().unwrap();
     import
         .message(Reply::Entries {
             index: 0,
@@ -304,7 +304,7 @@ fn a_file_that_outgrows_the_limit_while_it_is_read_stays() {
         })
         .unwrap();
     import.closed().unwrap();
-    import.next_request().unwrap();
+    import.next_request().unwrap().unwrap();
     import
         .message(Reply::File(stat(FileKind::File, 1)))
         .unwrap();
@@ -424,7 +424,7 @@ proptest! {
                 Move::Data(count) => import.data(&vec![b'x'; count]),
                 Move::Close => import.closed(),
                 Move::Ask => {
-                    if let Some(request) = import.next_request() {
+                    if let Some(request) = import.next_request().unwrap() {
                         index = 0;
                         asked.push(request);
                     }
@@ -432,7 +432,7 @@ proptest! {
                 }
             };
             if outcome.is_err() {
-                prop_assert!(import.next_request().is_none());
+                prop_assert!(import.next_request().unwrap().is_none());
             }
         }
         // No directory and no file is asked for by a path that leads elsewhere.

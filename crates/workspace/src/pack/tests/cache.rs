@@ -45,10 +45,12 @@ fn settle(dir: &Path) {
 
 /// Where files are in the image tells what was read again: what was kept stays at its place.
 fn moved(before: &Baseline, after: &Baseline) -> Vec<String> {
-    let moved = after.entries.iter().filter(|entry| {
+    let entries = after.entries.to_vec().unwrap();
+    let moved = entries.iter().filter(|entry| {
         entry.digest.is_some()
             && before
                 .entry(&entry.path)
+                .unwrap()
                 .is_none_or(|old| old.offset != entry.offset)
     });
     moved.map(|entry| entry.path.to_string()).collect()
@@ -116,7 +118,7 @@ fn changed_files_alone_are_read() {
         1,
         "the pack of history is taken over"
     );
-    for entry in &second.entries {
+    for entry in &second.entries.to_vec().unwrap() {
         let bytes = fs_err::read(bench.path("repo").join(entry.path.as_path()));
         if entry.kind == crate::Kind::File {
             assert_eq!(
@@ -131,7 +133,7 @@ fn changed_files_alone_are_read() {
     assert_eq!(Baseline::load(&first.dir).unwrap(), first);
     assert_eq!(
         first
-            .read(first.entry(&rel("dir-3/file-3")).unwrap())
+            .read(&first.entry(&rel("dir-3/file-3")).unwrap().unwrap())
             .unwrap()
             .len(),
         500 * 13
@@ -204,8 +206,8 @@ fn change_right_after_the_pack_is_seen() {
             let text = format!("{letter}{round:03}");
             bench.write("repo/file", &text);
             let baseline = bench.pack(&bench.collect("repo"));
-            let entry = baseline.entry(&rel("file")).unwrap();
-            assert_eq!(baseline.read(entry).unwrap(), text.as_bytes());
+            let entry = baseline.entry(&rel("file")).unwrap().unwrap();
+            assert_eq!(baseline.read(&entry).unwrap(), text.as_bytes());
         }
     }
 }
@@ -220,6 +222,8 @@ fn file_in_doubt_is_read_again() {
     assert!(memory.marks.iter().all(|mark| mark.settled));
     let at = first
         .entries
+        .to_vec()
+        .unwrap()
         .iter()
         .position(|entry| entry.path == rel("dir-1/file-1"))
         .unwrap();
@@ -268,12 +272,14 @@ fn baseline_that_was_changed_is_known_for_it() {
         let mut changed = bytes.clone();
         changed[at] ^= 1;
         fs_err::write(&list, &changed).unwrap();
-        assert!(Baseline::load(&baseline.dir).is_err(), "byte {at}");
+        // What the change is in may be read no sooner than it is asked for.
+        let read = Baseline::load(&baseline.dir).and_then(|baseline| baseline.entries.to_vec());
+        assert!(read.is_err(), "byte {at}");
     }
     fs_err::write(&list, &bytes[..bytes.len() / 2]).unwrap();
     assert!(Baseline::load(&baseline.dir).is_err(), "half of it");
     fs_err::write(&list, &bytes).unwrap();
-    let entry = baseline.entry(&rel("dir-1/file-1")).unwrap();
+    let entry = baseline.entry(&rel("dir-1/file-1")).unwrap().unwrap();
     let image = fs_err::OpenOptions::new()
         .write(true)
         .open(baseline.image())
@@ -281,7 +287,7 @@ fn baseline_that_was_changed_is_known_for_it() {
     std::os::unix::fs::FileExt::write_all_at(image.file(), b"X", entry.offset).unwrap();
     let error = Baseline::load(&baseline.dir)
         .unwrap()
-        .read(entry)
+        .read(&entry)
         .unwrap_err();
     assert!(error.to_string().contains("dir-1/file-1"), "{error}");
 }

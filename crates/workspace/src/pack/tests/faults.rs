@@ -42,6 +42,8 @@ fn unreadable_files_are_named_or_skipped() {
     assert_eq!(
         baseline
             .entries
+            .to_vec()
+            .unwrap()
             .iter()
             .map(|entry| entry.path.to_string())
             .collect::<Vec<_>>(),
@@ -104,6 +106,8 @@ fn what_changes_between_the_steps() {
     let baseline = bench.pack(&collected);
     let paths: Vec<String> = baseline
         .entries
+        .to_vec()
+        .unwrap()
         .iter()
         .map(|entry| entry.path.to_string())
         .collect();
@@ -114,7 +118,7 @@ fn what_changes_between_the_steps() {
     );
     assert_eq!(
         baseline
-            .read(baseline.entry(&rel("grown")).unwrap())
+            .read(&baseline.entry(&rel("grown")).unwrap().unwrap())
             .unwrap(),
         b"before and after"
     );
@@ -142,8 +146,8 @@ fn file_that_is_written_all_the_time() {
         let mut torn = 0;
         for _ in 0..3 {
             let baseline = pack(&bench.collect("dir"), &bench.pack_options(), &mut |_| {}).unwrap();
-            let entry = baseline.entry(&rel("log")).unwrap();
-            let bytes = baseline.read(entry).unwrap();
+            let entry = baseline.entry(&rel("log")).unwrap().unwrap();
+            let bytes = baseline.read(&entry).unwrap();
             assert!(bytes.len() >= 24 << 20 && bytes[..24 << 20].iter().all(|byte| *byte == b'x'));
             torn += baseline.unsettled.len();
         }
@@ -153,7 +157,9 @@ fn file_that_is_written_all_the_time() {
     let baseline = bench.pack(&bench.collect("dir"));
     assert_eq!(baseline.unsettled, [], "once it rests, it is read whole");
     assert_eq!(
-        baseline.read(baseline.entry(&rel("log")).unwrap()).unwrap(),
+        baseline
+            .read(&baseline.entry(&rel("log")).unwrap().unwrap())
+            .unwrap(),
         fs_err::read(bench.path("dir/log")).unwrap()
     );
 }

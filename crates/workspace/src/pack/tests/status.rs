@@ -104,6 +104,8 @@ fn first_status_reads_no_file() {
         for entry in round
             .baseline
             .entries
+            .to_vec()
+            .unwrap()
             .iter()
             .filter(|entry| entry.kind == crate::Kind::File)
         {
