@@ -84,8 +84,7 @@ fn hardware(line: &mut Line, shape: &Shape, numbers: &Numbers) {
     line.option(
         "-device",
         format!(
-            // The id makes QEMU tell when the guest opens or closes it.
-            "virtserialport,id=control,chardev=control,name={}",
+            "virtserialport,chardev=control,name={}",
             crate::CONTROL_PORT
         ),
     );

@@ -8,6 +8,16 @@
 //!       ── launch ────────▶ jail ──▶ QEMU          Machine { process, qmp, console, control, stderr }
 //! ```
 //!
+//! A booted machine can be saved, and others go on from there, each in a QEMU of its own with the same [`Shape`]:
+//!
+//! ```text
+//!  Begin::Boot + Ram::Shared ── Monitor::save ──▶ state (devices)    ──▶ Monitor::resume ── Begin::Resume + …
+//!                                   memory's file ── sealed_ram ──▶ Ram::Private   all have the pages, none can change them
+//!                                                 ── copy_ram ────▶ Ram::Shared    has its own, and can be saved alike
+//! ```
+//!
+//! [`Monitor`] alone waits, each time up to a deadline.
+//!
 //! QEMU counts as owned by its guest from the first guest instruction on: what comes out of any of the four
 //! streams is bounded and never believed.
 

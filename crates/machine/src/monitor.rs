@@ -18,7 +18,11 @@ use std::time::Instant;
 pub struct Monitor {
     stream: UnixStream,
     qmp: Qmp,
-    /// What came while something else was waited for.
+    /// Answers that nobody has taken. QEMU gives none that wasn't asked for.
+    answers: Vec<Event>,
+    /// The last that was heard of saving or loading.
+    migration: Option<Migration>,
+    /// What else came.
     events: VecDeque<Event>,
 }
 
@@ -74,6 +78,8 @@ impl Monitor {
         Self {
             stream,
             qmp: Qmp::new(),
+            answers: Vec::new(),
+            migration: None,
             events: VecDeque::new(),
         }
     }
@@ -136,9 +142,11 @@ impl Monitor {
         self.answer(command, deadline)
     }
 
-    /// Takes what QEMU said meanwhile, without waiting. To be called when the monitor polls as readable.
+    /// Takes what QEMU said by itself meanwhile, but for how saving goes, without waiting. To be called when the monitor polls as readable. QEMU tells
+    /// nothing before the first command of the others here has been answered.
     pub fn events(&mut self) -> Result<Vec<Event>, MonitorError> {
         self.read()?;
+        self.write()?;
         Ok(self.events.drain(..).collect())
     }
 
@@ -185,15 +193,13 @@ impl Monitor {
         command: Command,
         deadline: Instant,
     ) -> Result<Option<String>, MonitorError> {
-        // What is left of an earlier one.
-        self.events.retain(|event| migration(event).is_none());
+        self.migration = None;
         self.execute(command, deadline)?;
         loop {
-            match self.take(|event| migration(event).copied()) {
+            match self.migration {
                 Some(Migration::Completed) => return Ok(None),
                 Some(Migration::Failed) => break,
-                Some(Migration::Underway) => {}
-                None => self.step(command, deadline)?,
+                Some(Migration::Underway) | None => self.step(command, deadline)?,
             }
         }
         // The event doesn't say why.
@@ -209,36 +215,30 @@ impl Monitor {
         deadline: Instant,
     ) -> Result<Option<String>, MonitorError> {
         loop {
-            let answer = self.take(|event| match event {
-                Event::Done {
-                    command: done,
-                    status,
-                } if *done == command => Some(Ok(status.clone())),
-                Event::Failed {
-                    command: failed,
-                    reason,
-                } if *failed == command => Some(Err(MonitorError::Refused {
-                    command: command.name(),
-                    reason: reason.clone(),
-                })),
-                _ => None,
+            let mut answer = None;
+            self.answers.retain(|event| {
+                let this = match event {
+                    Event::Done {
+                        command: done,
+                        status,
+                    } if *done == command => Ok(status.clone()),
+                    Event::Failed {
+                        command: failed,
+                        reason,
+                    } if *failed == command => Err(MonitorError::Refused {
+                        command: command.name(),
+                        reason: reason.clone(),
+                    }),
+                    _ => return true,
+                };
+                answer = Some(this);
+                false
             });
             match answer {
                 Some(answer) => return answer,
                 None => self.step(command, deadline)?,
             }
         }
-    }
-
-    /// Takes the first event out for which `pick` gives something.
-    fn take<T>(&mut self, pick: impl Fn(&Event) -> Option<T>) -> Option<T> {
-        let (index, picked) = self
-            .events
-            .iter()
-            .enumerate()
-            .find_map(|(index, event)| Some((index, pick(event)?)))?;
-        self.events.remove(index);
-        Some(picked)
     }
 
     /// Waits until QEMU takes or says something, and deals with that.
@@ -285,13 +285,26 @@ impl Monitor {
             match recv(&self.stream, &mut buffer, RecvFlags::DONTWAIT) {
                 Ok((0, _)) => return Err(MonitorError::Ended),
                 Ok((count, _)) => {
-                    self.events.extend(self.qmp.feed(&buffer[..count])?);
-                    let surplus = self.events.len().saturating_sub(MAX_EVENTS);
-                    self.events.drain(..surplus);
+                    for event in self.qmp.feed(&buffer[..count])? {
+                        self.sort(event);
+                    }
                 }
                 Err(Errno::AGAIN) => return Ok(()),
                 Err(Errno::INTR) => {}
                 Err(error) => return Err(broken(error)),
+            }
+        }
+    }
+
+    fn sort(&mut self, event: Event) {
+        match event {
+            Event::Done { .. } | Event::Failed { .. } => self.answers.push(event),
+            Event::Migration(state) => self.migration = Some(state),
+            other => {
+                if self.events.len() == MAX_EVENTS {
+                    self.events.pop_front();
+                }
+                self.events.push_back(other);
             }
         }
     }
@@ -301,13 +314,6 @@ impl AsFd for Monitor {
     /// Polls as readable when [`Monitor::events`] has something to take.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.stream.as_fd()
-    }
-}
-
-fn migration(event: &Event) -> Option<&Migration> {
-    match event {
-        Event::Migration(state) => Some(state),
-        _ => None,
     }
 }
 

@@ -89,11 +89,6 @@ pub enum Event {
     Resumed,
     /// Saving or loading a state has got somewhere.
     Migration(Migration),
-    /// The guest opened or closed the port [`crate::CONTROL_PORT`].
-    Port {
-        /// Whether it is open.
-        open: bool,
-    },
     /// A block device answered with an error, as when the host's disk is full.
     BlockError,
     /// Something else, by QEMU's name for it, bounded and printable.
@@ -176,11 +171,6 @@ struct Status {
 #[serde(rename_all = "kebab-case")]
 struct MigrationInfo {
     error_desc: Option<String>,
-}
-
-#[derive(Debug, Deserialize)]
-struct PortData {
-    open: bool,
 }
 
 #[derive(Debug, Deserialize)]
@@ -407,9 +397,6 @@ fn event(name: &str, data: Option<Value>) -> Option<Event> {
                 _ => Migration::Underway,
             })
         }
-        "VSERPORT_CHANGE" => Event::Port {
-            open: PortData::deserialize(data?).ok()?.open,
-        },
         "BLOCK_IO_ERROR" => Event::BlockError,
         other => Event::Other(text_of(other)),
     })

@@ -3,9 +3,9 @@
 use base::Size;
 use rustix::fs::{
     MemfdFlags, Mode, OFlags, SealFlags, SeekFrom, fcntl_add_seals, fcntl_get_seals, fstat,
-    ftruncate, memfd_create, open, readlinkat, seek, sendfile,
+    ftruncate, memfd_create, open, readlinkat, seek,
 };
-use rustix::io::Errno;
+use rustix::io::{Errno, pread, pwrite};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 
@@ -16,6 +16,15 @@ const SEALS: SealFlags = SealFlags::SEAL
     .union(SealFlags::GROW)
     .union(SealFlags::FUTURE_WRITE);
 
+/// What is copied at a time, in bytes: small enough to stay in the processor's cache. Between a file system and a memory
+/// file neither `copy_file_range(2)` works nor is `sendfile(2)` any faster, and neither leaves zeros out.
+const PIECE: usize = 128 * 1024;
+
+/// The smallest hole, in bytes.
+const PAGE: usize = 4096;
+
+static ZEROS: [u8; PAGE] = [0; PAGE];
+
 /// A memory file of `size` bytes, all zero, that takes no memory yet. `name` is what `/proc` shows.
 pub fn new_ram(name: &str, size: Size) -> io::Result<OwnedFd> {
     let memory = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
@@ -24,27 +33,28 @@ pub fn new_ram(name: &str, size: Size) -> io::Result<OwnedFd> {
 }
 
 /// Copies what is used of `from` into `to`, which becomes as long and must hold nothing before (or nothing but holes).
-/// Gives how many bytes that were. Both files' positions change.
+/// Pages of nothing but zeros become holes. Gives how many bytes were written. The position of `from` changes.
 pub fn copy_ram(from: impl AsFd, to: impl AsFd) -> io::Result<u64> {
     let (from, to) = (from.as_fd(), to.as_fd());
     let size = u64::try_from(fstat(from)?.st_size).unwrap_or_default();
     ftruncate(to, size)?;
+    let mut buffer = vec![0; PIECE];
     let mut copied = 0;
     let mut at = 0;
-    while let Some(range) = next_data(from, at, size)? {
-        seek(to, SeekFrom::Start(range.start))?;
-        let mut offset = range.start;
-        while offset < range.end {
-            let wanted = usize::try_from(range.end - offset).unwrap_or(usize::MAX);
-            if sendfile(to, from, Some(&mut offset), wanted)? == 0 {
+    while let Some(data) = next_data(from, at, size)? {
+        at = data.start;
+        while at < data.end {
+            let wanted = usize::try_from(data.end - at).map_or(PIECE, |left| left.min(PIECE));
+            let count = again(|| pread(from, &mut buffer[..wanted], at))?;
+            if count == 0 {
                 return Err(io::Error::new(
                     io::ErrorKind::UnexpectedEof,
                     "the memory's file was cut while it was copied",
                 ));
             }
+            copied += write_used(to, &buffer[..count], at)?;
+            at += count as u64;
         }
-        copied += range.end - range.start;
-        at = range.end;
     }
     Ok(copied)
 }
@@ -104,6 +114,39 @@ pub fn share_of(pid: u32, fd: i32, name: &str, size: Size) -> io::Result<OwnedFd
         return wrong("it has another name");
     }
     Ok(file)
+}
+
+/// Writes the runs of pages that aren't all zero.
+fn write_used(to: BorrowedFd<'_>, bytes: &[u8], at: u64) -> io::Result<u64> {
+    let is_zero = |page: &&[u8]| **page == ZEROS[..page.len()];
+    let mut written = 0;
+    let mut start = 0;
+    while start < bytes.len() {
+        let pages = || bytes[start..].chunks(PAGE);
+        let zeros = pages().take_while(is_zero).count();
+        if zeros > 0 {
+            start += zeros * PAGE;
+            continue;
+        }
+        let used = pages().take_while(|page| !is_zero(page)).count() * PAGE;
+        let end = (start + used).min(bytes.len());
+        let mut done = start;
+        while done < end {
+            done += again(|| pwrite(to, &bytes[done..end], at + done as u64))?;
+        }
+        written += (end - start) as u64;
+        start = end;
+    }
+    Ok(written)
+}
+
+fn again<T>(mut call: impl FnMut() -> Result<T, Errno>) -> io::Result<T> {
+    loop {
+        match call() {
+            Err(Errno::INTR) => {}
+            other => return Ok(other?),
+        }
+    }
 }
 
 /// The next part of `file` from `at` on that isn't a hole.

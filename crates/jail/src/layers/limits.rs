@@ -13,6 +13,7 @@ pub(crate) fn set(max_file_size: Option<Size>, max_open_files: u64) -> io::Resul
     limit(Resource::Nofile, max_open_files)?;
     if let Some(size) = max_file_size {
         limit(Resource::Fsize, size.bytes())?;
+        ignore_file_size_signal()?;
     }
     // A Ctrl-C at the terminal is for our command line, not for the machine.
     match setsid() {
@@ -38,6 +39,18 @@ pub(crate) fn die_with(parent: u32) -> io::Result<()> {
             "the process that asked for it has ended",
         ))
     }
+}
+
+/// A write beyond the limit is to fail (`EFBIG`), not to end the process as it does by default (setrlimit(2)): QEMU
+/// tells the guest, or us, as it does when the disk is full. An ignored signal stays ignored across execute.
+#[expect(unsafe_code, reason = "neither std nor rustix sets dispositions")]
+fn ignore_file_size_signal() -> io::Result<()> {
+    // SAFETY: `SIG_IGN` is no function of ours that could run at a bad moment.
+    let before = unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
+    if before == libc::SIG_ERR {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
 }
 
 fn limit(resource: Resource, most: u64) -> io::Result<()> {

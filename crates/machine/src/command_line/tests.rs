@@ -1,9 +1,10 @@
-use super::{Numbers, command_line};
+use super::{Numbers, RamFile, command_line, hardware_line};
 use crate::qemu::Qemu;
-use crate::spec::{Begin, Disk, Ram, Spec};
+use crate::spec::{Begin, Disk, Ram, Shape, Spec};
 use crate::{Accel, MINIMUM};
 use base::Size;
 use std::collections::BTreeSet;
+use std::ffi::OsString;
 use std::os::fd::OwnedFd;
 
 fn nothing() -> OwnedFd {
@@ -44,9 +45,9 @@ fn spec(accel: Accel) -> Spec {
 }
 
 /// One option with its value a line.
-fn text(accel: Accel) -> String {
+fn text(spec: &Spec, ram: Option<RamFile>) -> String {
     let numbers = Numbers {
-        ram: None,
+        ram,
         kernel: 10,
         initramfs: 11,
         disks: vec![12, 13],
@@ -54,19 +55,28 @@ fn text(accel: Accel) -> String {
         console: 15,
         control: 16,
     };
+    lines(&command_line(spec, &spec.shape().unwrap(), &numbers))
+}
+
+fn lines(arguments: &[OsString]) -> String {
     let mut text = String::new();
-    let spec = spec(accel);
-    for argument in command_line(&spec, &spec.shape().unwrap(), &numbers) {
-        let argument = argument.into_string().unwrap();
+    for argument in arguments {
+        let argument = argument.to_str().unwrap();
         text.push(if argument.starts_with('-') { '\n' } else { ' ' });
-        text.push_str(&argument);
+        text.push_str(argument);
     }
     text.trim_start().to_owned()
 }
 
+/// The lines in which two texts of the same length differ.
+fn difference<'a>(one: &'a str, other: &'a str) -> Vec<(&'a str, &'a str)> {
+    let pairs = one.lines().zip(other.lines());
+    pairs.filter(|(one, other)| one != other).collect()
+}
+
 #[test]
 fn an_emulated_machine() {
-    insta::assert_snapshot!(text(Accel::Tcg), @r"
+    insta::assert_snapshot!(text(&spec(Accel::Tcg), None), @r"
     -nodefaults
     -no-user-config
     -sandbox on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny
@@ -87,7 +97,7 @@ fn an_emulated_machine() {
     -serial chardev:console
     -chardev socket,id=control,fd=16
     -device virtio-serial-pci,disable-legacy=on,max_ports=2
-    -device virtserialport,id=control,chardev=control,name=efimera
+    -device virtserialport,chardev=control,name=efimera
     -object rng-builtin,id=random
     -device virtio-rng-pci,disable-legacy=on,rng=random
     -add-fd fd=12,set=0
@@ -103,14 +113,9 @@ fn an_emulated_machine() {
 
 #[test]
 fn a_hardware_machine_differs_in_the_processor_alone() {
-    let emulated = text(Accel::Tcg);
-    let hardware = text(Accel::Kvm);
-    let difference: Vec<(&str, &str)> = emulated
-        .lines()
-        .zip(hardware.lines())
-        .filter(|(one, other)| one != other)
-        .collect();
-    insta::assert_debug_snapshot!(difference, @r#"
+    let emulated = text(&spec(Accel::Tcg), None);
+    let hardware = text(&spec(Accel::Kvm), None);
+    insta::assert_debug_snapshot!(difference(&emulated, &hardware), @r#"
     [
         (
             "-append console=ttyS0 quiet panic=-1 cryptomgr.notests norandmaps no_timer_check efimera.trace=1,2",
@@ -126,4 +131,71 @@ fn a_hardware_machine_differs_in_the_processor_alone() {
         ),
     ]
     "#);
+}
+
+#[test]
+fn a_machine_that_goes_on_has_the_same_hardware() {
+    let booted = spec(Accel::Tcg);
+    let resumed = Spec {
+        begin: Begin::Resume,
+        ..spec(Accel::Tcg)
+    };
+    let begins = |line: &&str| {
+        ["-kernel", "-initrd", "-append", "-incoming"]
+            .iter()
+            .any(|name| line.starts_with(name))
+    };
+    let file = |shared| Some(RamFile { number: 17, shared });
+    let (booted, resumed) = (text(&booted, file(true)), text(&resumed, file(false)));
+    let added: Vec<&str> = resumed.lines().filter(begins).collect();
+    assert_eq!(added, ["-incoming defer"]);
+    let same = |text: &str| {
+        let lines = text.lines().filter(|line| !begins(line));
+        lines.collect::<Vec<_>>().join("\n")
+    };
+    insta::assert_debug_snapshot!(difference(&same(&booted), &same(&resumed)), @r#"
+    [
+        (
+            "-object memory-backend-file,id=pc.ram,size=2049M,mem-path=/proc/self/fd/17,share=on,dump=off,merge=off",
+            "-object memory-backend-file,id=pc.ram,size=2049M,mem-path=/proc/self/fd/17,share=off,dump=off,merge=off",
+        ),
+    ]
+    "#);
+    // What a key is made of is in both, but for the numbers.
+    let shape = spec(Accel::Tcg).shape().unwrap();
+    let hardware = lines(&hardware_line(&shape));
+    assert!(hardware.contains("-device virtio-blk-pci"));
+    for line in hardware.lines().filter(|line| line.starts_with("-device")) {
+        assert!(booted.contains(line), "{line}");
+        assert!(resumed.contains(line), "{line}");
+    }
+}
+
+#[test]
+fn a_description_tells_apart_what_a_state_depends_on() {
+    let qemu = Qemu::for_tests("/usr/bin/qemu-system-x86_64", MINIMUM);
+    let shape = || {
+        let mut shape = spec(Accel::Tcg).shape().unwrap();
+        shape.disks[1].size = Size::gib(1);
+        shape
+    };
+    let plain = shape().describe(&qemu);
+    assert_eq!(shape().describe(&qemu), plain);
+    assert!(!plain.contains("memory-backend"), "{plain}");
+
+    let differs = |change: &dyn Fn(&mut Shape)| {
+        let mut other = shape();
+        change(&mut other);
+        assert_ne!(other.describe(&qemu), plain, "{other:?}");
+    };
+    differs(&|shape| shape.accel = Accel::Kvm);
+    differs(&|shape| shape.cpus = 1);
+    differs(&|shape| shape.memory = Size::gib(2));
+    differs(&|shape| shape.disks[1].size = Size::gib(2));
+    differs(&|shape| shape.disks[1].read_only = true);
+    differs(&|shape| shape.disks[1].serial = "other".parse().unwrap());
+    differs(&|shape| shape.disks.swap(0, 1));
+    differs(&|shape| drop(shape.disks.pop()));
+    let other = Qemu::for_tests("/usr/local/bin/qemu-system-x86_64", MINIMUM);
+    assert_ne!(shape().describe(&other), plain);
 }

@@ -1,4 +1,4 @@
-use super::{Command, Event, MAX_LINE, MAX_WAITING, Qmp, QmpError};
+use super::{Command, Event, MAX_LINE, MAX_WAITING, Migration, Qmp, QmpError};
 use proptest::prelude::*;
 
 /// As QEMU 7.2 sends it.
@@ -90,6 +90,72 @@ fn events_are_read() {
 }
 
 #[test]
+fn a_migration_is_followed() {
+    let check = |status: &str, expect: Migration| {
+        let line = format!(r#"{{"event": "MIGRATION", "data": {{"status": "{status}"}}}}"#);
+        let events = feed(&mut ready(), &[&line]);
+        assert_eq!(events, Ok(vec![Event::Migration(expect)]), "{status}");
+    };
+    check("setup", Migration::Underway);
+    check("active", Migration::Underway);
+    check("completed", Migration::Completed);
+    check("failed", Migration::Failed);
+    check("cancelled", Migration::Failed);
+    // Versions to come may have states that are not known here.
+    check("wait-unplug", Migration::Underway);
+}
+
+#[test]
+fn a_failed_migration_tells_why() {
+    let check = |answer: &str, expect: Option<&str>| {
+        let mut qmp = ready();
+        qmp.execute(Command::QueryMigrate).unwrap();
+        let line = format!(r#"{{"return": {answer}, "id": 0}}"#);
+        let done = Event::Done {
+            command: Command::QueryMigrate,
+            status: expect.map(str::to_owned),
+        };
+        assert_eq!(feed(&mut qmp, &[&line]), Ok(vec![done]), "{answer}");
+    };
+    check("{}", None);
+    check(r#"{"status": "completed", "total-time": 8}"#, None);
+    check(
+        r#"{"status": "failed", "error-desc": "Unable to write\nto file"}"#,
+        Some("Unable to write\\nto file"),
+    );
+}
+
+#[test]
+fn commands_are_sent_with_what_they_need() {
+    let mut text = String::new();
+    for command in [
+        Command::SetCapabilities,
+        Command::SetSpeed,
+        Command::GetFd,
+        Command::Migrate,
+        Command::MigrateIncoming,
+        Command::QueryMigrate,
+        Command::PowerDown,
+    ] {
+        let mut qmp = ready();
+        qmp.execute(command).unwrap();
+        let line = sent(&mut qmp);
+        let json: serde_json::Value = serde_json::from_str(&line).unwrap();
+        assert_eq!(json["execute"], command.name());
+        text.push_str(&line);
+    }
+    insta::assert_snapshot!(text, @r#"
+    {"execute":"migrate-set-capabilities","id":0,"arguments":{"capabilities":[{"capability":"x-ignore-shared","state":true},{"capability":"events","state":true}]}}
+    {"execute":"migrate-set-parameters","id":0,"arguments":{"max-bandwidth":1099511627776}}
+    {"execute":"getfd","id":0,"arguments":{"fdname":"state"}}
+    {"execute":"migrate","id":0,"arguments":{"uri":"fd:state"}}
+    {"execute":"migrate-incoming","id":0,"arguments":{"uri":"fd:state"}}
+    {"execute":"query-migrate","id":0}
+    {"execute":"system_powerdown","id":0}
+    "#);
+}
+
+#[test]
 fn a_refusal_names_its_command() {
     let mut qmp = ready();
     qmp.execute(Command::PowerDown).unwrap();
@@ -154,6 +220,7 @@ fn what_is_not_the_protocol_is_refused() {
     ]);
     check(&[GREETING, r#"{"return": {}}"#, r#"{"return": {}}"#]);
     check(&[GREETING, r#"{"return": {}}"#, r#"{"event": "SHUTDOWN"}"#]);
+    check(&[GREETING, r#"{"return": {}}"#, r#"{"event": "MIGRATION"}"#]);
     check(&[GREETING, r#"{"return": {}}"#, r#"{"event": 7}"#]);
     check(&[&"[".repeat(10_000)]);
 }

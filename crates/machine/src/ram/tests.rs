@@ -34,6 +34,27 @@ fn what_is_used_is_copied_and_the_holes_stay() {
 }
 
 #[test]
+fn pages_of_zeros_become_holes() {
+    let from = used();
+    // Used pages beside them, and a run across the border between two pieces.
+    from.write_all_at(&vec![0; 1 << 20], 4096).unwrap();
+    from.write_all_at(&[1], (1 << 20) + 5).unwrap();
+    let to = tempfile::tempfile().unwrap();
+    assert_eq!(copy_ram(&from, &to).unwrap(), 4 * 4096);
+    assert_eq!(content(&to), content(&from));
+}
+
+#[test]
+fn an_odd_length_is_copied_to_its_end() {
+    // A length that isn't a whole page, as no memory has: the end is copied, too.
+    let from = tempfile::tempfile().unwrap();
+    from.write_all_at(&[9; 5000], 0).unwrap();
+    let to = tempfile::tempfile().unwrap();
+    assert_eq!(copy_ram(&from, &to).unwrap(), 5000);
+    assert_eq!(to.metadata().unwrap().len(), 5000);
+}
+
+#[test]
 fn an_empty_memory_can_be_copied() {
     let from = new_ram("none", SIZE).unwrap();
     let to = tempfile::tempfile().unwrap();

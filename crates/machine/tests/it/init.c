@@ -60,6 +60,49 @@ static int open_device(const char *class, const char *file, const char *wanted, 
     return -1;
 }
 
+/* Answers one line with one line, for ever. What was asked before is in this process's memory. */
+static void serve(int port)
+{
+    char asked[4000] = "", line[64], answer[4200], text[17];
+    for (;;) {
+        size_t length = 0;
+        ssize_t got = 0;
+        while (length < sizeof line - 1 && (got = read(port, line + length, 1)) == 1 && line[length] != '\n')
+            length++;
+        line[length] = 0;
+        if (got != 1)
+            fail("port");
+        if (strncmp(line, "disk ", 5) == 0) {
+            int disk = open_device("block", "serial", line + 5, O_RDONLY);
+            memset(text, 0, sizeof text);
+            if (pread(disk, text, 16, 0) < 0)
+                strcpy(text, "unreadable");
+            snprintf(answer, sizeof answer, "%s of %lld\n", text, (long long)lseek(disk, 0, SEEK_END));
+            close(disk);
+        } else if (strncmp(line, "write ", 6) == 0) {
+            int disk = open_device("block", "serial", "scratch", O_RDWR | O_SYNC);
+            pwrite(disk, line + 6, strlen(line + 6), 0);
+            close(disk);
+            strcpy(answer, "written\n");
+        } else if (strncmp(line, "rebind ", 7) == 0) {
+            /* The driver reads a disk's size when it takes the device. */
+            const char *names[] = {"unbind", "bind"};
+            for (int i = 0; i < 2; i++) {
+                snprintf(answer, sizeof answer, "/sys/bus/virtio/drivers/virtio_blk/%s", names[i]);
+                int file = open(answer, O_WRONLY);
+                if (write(file, line + 7, strlen(line + 7)) < 0)
+                    perror(answer);
+                close(file);
+            }
+            strcpy(answer, "rebound\n");
+        } else {
+            snprintf(asked + strlen(asked), sizeof asked - strlen(asked), " %s", line);
+            snprintf(answer, sizeof answer, "asked%s\n", asked);
+        }
+        write(port, answer, strlen(answer));
+    }
+}
+
 int main(void)
 {
     const char *test = getenv("test");
@@ -84,6 +127,8 @@ int main(void)
     read_text("/proc/sys/kernel/randomize_va_space", text, sizeof text);
     strcat(line, text), strcat(line, "\n");
     write(port, line, strlen(line));
+    if (test && strcmp(test, "serve") == 0)
+        serve(port);
 
     if (read(port, text, sizeof text) > 0 && test && strcmp(test, "flood") == 0) {
         int console = open("/dev/ttyS0", O_WRONLY);

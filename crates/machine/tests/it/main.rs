@@ -6,6 +6,7 @@
 #[path = "../role/plan.rs"]
 mod plan;
 
+mod clone;
 mod probe;
 mod stage;
 mod vm;

@@ -1,5 +1,5 @@
-use crate::plan::{Host, Plan, Report};
-use std::io::{BufRead as _, BufReader};
+use crate::plan::{Beginning, ClonePlan, CloneReport, End, Host, Memory, Plan, Report};
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
@@ -35,6 +35,8 @@ pub(crate) struct Stage {
 /// What the guest reads at the start of its root disk.
 pub(crate) const ROOT_MARK: &[u8; 16] = b"the root's bytes";
 const SCRATCH_SIZE: usize = 1 << 20;
+/// Far more than any workspace: its file takes no room for that.
+pub(crate) const WORKSPACE: u64 = 64 << 30;
 
 impl Stage {
     pub(crate) fn new() -> Self {
@@ -99,6 +101,87 @@ impl Stage {
                 .spawn()
                 .unwrap(),
         )
+    }
+
+    /// A machine that is to be booted, with files of this user for all that it writes. The disk `workspace` has
+    /// `WORKSPACE` bytes and nothing in them.
+    pub(crate) fn clone_plan(&self, user: User) -> ClonePlan {
+        let path = |name: &str| self.directory.path().join(name);
+        for name in ["scratch", "state", "ram"] {
+            fs_err::write(path(name), []).unwrap();
+            if user == User::Nobody {
+                std::os::unix::fs::chown(path(name), Some(NOBODY), Some(NOBODY)).unwrap();
+            }
+        }
+        self.sparse("scratch", SCRATCH_SIZE as u64, b"");
+        ClonePlan {
+            kernel: self.kernel.clone(),
+            initramfs: path("initramfs"),
+            disks: vec![
+                ("root".to_owned(), path("root")),
+                ("scratch".to_owned(), path("scratch")),
+                (
+                    "workspace".to_owned(),
+                    self.sparse("placeholder", WORKSPACE, b""),
+                ),
+            ],
+            memory_mib: 256,
+            memory: Memory::Shared,
+            state: path("state"),
+            ram: path("ram"),
+            begin: Beginning::Boot,
+            talk: Vec::new(),
+            end: End::Save,
+            max_file_mib: 1024,
+        }
+    }
+
+    /// A file of this size that begins with `content`, the rest being a hole.
+    pub(crate) fn sparse(&self, name: &str, size: u64, content: &[u8]) -> PathBuf {
+        let path = self.directory.path().join(name);
+        let mut options = fs_err::OpenOptions::new();
+        let mut file = options
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .open(&path)
+            .unwrap();
+        file.write_all(content).unwrap();
+        file.set_len(size).unwrap();
+        path
+    }
+
+    /// Carries the plan out as `user`.
+    pub(crate) fn clones(&self, user: User, plan: &ClonePlan) -> CloneReport {
+        let output = self.role(user, &["clone", &serde_json::to_string(plan).unwrap()]);
+        serde_json::from_str(&output).unwrap()
+    }
+
+    /// What the role says on its standard output, run as `user` to its end.
+    pub(crate) fn role(&self, user: User, arguments: &[&str]) -> String {
+        let mut command = Command::new(self.directory.path().join("machine-role"));
+        command.args(arguments).current_dir("/");
+        if user == User::Nobody {
+            command.uid(NOBODY).gid(NOBODY);
+        }
+        let child = command.stdout(Stdio::piped()).spawn().unwrap();
+        let output = child.wait_with_output().unwrap();
+        assert!(output.status.success(), "{user:?}: {}", output.status);
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// Starts the role as `user`, to be talked with.
+    pub(crate) fn start_role(&self, user: User, arguments: &[&str]) -> Child {
+        let mut command = Command::new(self.directory.path().join("machine-role"));
+        command.args(arguments).current_dir("/");
+        if user == User::Nobody {
+            command.uid(NOBODY).gid(NOBODY);
+        }
+        command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap()
     }
 
     /// Whether the read-only disk is as it was.

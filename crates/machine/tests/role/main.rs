@@ -4,6 +4,8 @@
     reason = "its report goes to the test on standard output"
 )]
 
+mod attack;
+mod clone;
 mod plan;
 mod supervise;
 
@@ -25,6 +27,16 @@ fn main() -> ExitCode {
         }
         ["supervise", plan] => {
             supervise::run(&serde_json::from_str(plan).expect("the test wrote a plan"));
+            ExitCode::SUCCESS
+        }
+        ["clone", plan] => {
+            clone::run(&serde_json::from_str(plan).expect("the test wrote a plan"));
+            ExitCode::SUCCESS
+        }
+        ["attack-memory"] => attack::outside(),
+        ["attack", number] => attack::inside(number),
+        ["hold-memory"] => {
+            attack::hold();
             ExitCode::SUCCESS
         }
         other => panic!("unknown arguments {other:?}"),

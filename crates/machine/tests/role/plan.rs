@@ -46,3 +46,67 @@ pub(crate) struct Report {
     pub(crate) network_devices: String,
     pub(crate) status: String,
 }
+
+/// What is done with a machine that is saved and those that go on from it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct ClonePlan {
+    pub(crate) kernel: PathBuf,
+    pub(crate) initramfs: PathBuf,
+    /// Serial number and file of each disk; the one named `scratch` is writable.
+    pub(crate) disks: Vec<(String, PathBuf)>,
+    pub(crate) memory_mib: u64,
+    pub(crate) memory: Memory,
+    /// Where a saved machine is, or comes to be: its state and its memory.
+    pub(crate) state: PathBuf,
+    pub(crate) ram: PathBuf,
+    pub(crate) begin: Beginning,
+    /// Lines that the guest is sent, one after the other's answer.
+    pub(crate) talk: Vec<String>,
+    pub(crate) end: End,
+    pub(crate) max_file_mib: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Memory {
+    Own,
+    Shared,
+    Private,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Beginning {
+    Boot,
+    /// So many machines at once go on from what was saved.
+    Resume {
+        machines: usize,
+    },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum End {
+    /// QEMU is ended.
+    Quit,
+    /// It is saved.
+    Save,
+    /// It is saved, in vain, and then asked `again`. With shared memory it is then saved where there is room.
+    SaveInVain,
+}
+
+/// What came of it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct CloneReport {
+    pub(crate) machines: Vec<MachineReport>,
+    /// Of the sealed memory, before and after.
+    pub(crate) ram_digests: Vec<String>,
+    /// Bytes of the state, and used bytes of the memory.
+    pub(crate) saved: Option<(u64, u64)>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct MachineReport {
+    pub(crate) answers: Vec<String>,
+    /// An error with its causes.
+    pub(crate) error: String,
+    pub(crate) stderr: String,
+    pub(crate) command_line: String,
+}
