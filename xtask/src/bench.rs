@@ -3,6 +3,7 @@
 //! in `docs/performance.md`.
 
 mod bring;
+mod clone;
 mod inside;
 mod lab;
 mod pack;
@@ -23,11 +24,12 @@ cargo xtask bench [--json] [--rounds N] [--built DIR] [PART …]
   --json       print a JSON document instead of a table
   --rounds N   how often each thing is done; the median counts (default: 5)
   --built DIR  measure what was built before (a directory such as `target/release`) instead of building
-  PART         start, pack, bring, inside, small (default: all)";
+  PART         start, clone, pack, bring, inside, small (default: all)";
 
 /// Every part, in the order in which they run.
-const PARTS: [(&str, Part); 5] = [
+const PARTS: [(&str, Part); 6] = [
     ("start", start::measure),
+    ("clone", clone::measure),
     ("pack", pack::measure),
     ("bring", bring::measure),
     ("inside", inside::measure),

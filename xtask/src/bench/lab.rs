@@ -9,7 +9,7 @@ use std::ffi::OsStr;
 use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 /// See the module.
@@ -39,7 +39,7 @@ impl Lab {
         for part in ["home", "data"] {
             make_dir(&lab.dir.join(part))?;
         }
-        for part in ["images", "kernels", "scratch"] {
+        for part in ["images", "kernels", "scratch", "templates"] {
             let borrowed = data.join(part);
             make_dir(&borrowed)?;
             let link = lab.dir.join("data").join(part);
@@ -89,14 +89,40 @@ impl Lab {
         shell::output(&mut self.efimera(directory, words))
     }
 
+    /// Starts `efimera` in the background.
+    pub(crate) fn start(&self, directory: &Path, words: &[&str]) -> Result<Running> {
+        let mut child = self
+            .efimera(directory, words)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .context("can't start `efimera`")?;
+        let output = child.stdout.take().context("no standard output")?;
+        Ok(Running {
+            child,
+            output: BufReader::new(output),
+        })
+    }
+
     /// A sandbox that has run a command, and is kept until it is dropped.
     pub(crate) fn keep(&self, directory: &Path, command: &[&str]) -> Result<Kept<'_>> {
+        self.keep_with(directory, &[], command)
+    }
+
+    /// The same, with options of `run`.
+    pub(crate) fn keep_with(
+        &self,
+        directory: &Path,
+        options: &[&str],
+        command: &[&str],
+    ) -> Result<Kept<'_>> {
         let kept = Kept {
             lab: self,
             name: self.name(),
             directory: directory.to_owned(),
         };
-        let words = [&["run", "--keep", "--name", &kept.name, "--"], command].concat();
+        let run = ["run", "--keep", "--name", &kept.name];
+        let words = [&run, options, &["--"], command].concat();
         self.ask(directory, &words)?;
         Ok(kept)
     }
@@ -131,6 +157,41 @@ impl Drop for Lab {
     }
 }
 
+/// An efimera that runs in the background.
+#[derive(Debug)]
+pub(crate) struct Running {
+    child: Child,
+    output: BufReader<ChildStdout>,
+}
+
+impl Running {
+    /// Waits until it has printed this line.
+    pub(crate) fn wait_for(&mut self, wanted: &str) -> Result<()> {
+        let mut line = String::new();
+        while line.trim_end() != wanted {
+            line.clear();
+            if self.output.read_line(&mut line)? == 0 {
+                bail!("`{wanted}` was not printed");
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits for its end; it has to succeed.
+    pub(crate) fn end(self) -> Result<()> {
+        let status = self.wait()?;
+        if !status.success() {
+            bail!("a run in the background ended with {status}");
+        }
+        Ok(())
+    }
+
+    /// Waits for its end, whatever that is.
+    pub(crate) fn wait(mut self) -> Result<ExitStatus> {
+        Ok(self.child.wait()?)
+    }
+}
+
 /// A machine that stays.
 #[derive(Debug)]
 pub(crate) struct Kept<'a> {
@@ -146,6 +207,23 @@ impl Kept<'_> {
         self.lab.ask(&self.directory, &all)
     }
 
+    /// How long it took from its supervisor's start until the guest said that it was ready.
+    pub(crate) fn boot(&self) -> Result<Duration> {
+        let boot = self.inspect()?["sandbox"]["boot_ms"]
+            .as_u64()
+            .context("`efimera inspect` does not say how long the boot took")?;
+        Ok(Duration::from_millis(boot))
+    }
+
+    /// Ends it, and says how long it took until nothing was left but the result.
+    pub(crate) fn end(&self) -> Result<Duration> {
+        time(
+            &mut self
+                .lab
+                .efimera(&self.directory, &["rm", "--force", &self.name]),
+        )
+    }
+
     /// What is known about it.
     pub(crate) fn inspect(&self) -> Result<Value> {
         let text = self.lab.ask(&self.directory, &["inspect", &self.name])?;
@@ -155,13 +233,10 @@ impl Kept<'_> {
 
 impl Drop for Kept<'_> {
     fn drop(&mut self) {
-        for words in [
-            ["rm", "--force", &self.name].as_slice(),
-            &["discard", &self.name],
-        ] {
-            if let Err(error) = self.lab.ask(&self.directory, words) {
-                self.lab.say(&format!("{error:#}"));
-            }
+        // It may have been ended before.
+        drop(self.end());
+        if let Err(error) = self.lab.ask(&self.directory, &["discard", &self.name]) {
+            self.lab.say(&format!("{error:#}"));
         }
     }
 }

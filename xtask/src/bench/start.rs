@@ -1,9 +1,9 @@
-//! From nothing to a command's end, against the boot alone.
+//! From nothing to a command's end without a template, against the boot alone.
 
 use super::lab::{Lab, make_dir, time};
 use super::report::Row;
 use super::sample;
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use std::path::Path;
 use std::time::Duration;
 
@@ -42,17 +42,14 @@ pub(crate) fn measure(lab: &Lab) -> Result<Vec<Row>> {
 /// The supervisor's own measurement, on a directory without a file: from its start until the guest says that it is
 /// ready.
 fn boot_alone(lab: &Lab, empty: &Path) -> Result<Duration> {
-    let kept = lab.keep(empty, &["true"])?;
-    let boot = kept.inspect()?["sandbox"]["boot_ms"]
-        .as_u64()
-        .context("`efimera inspect` does not say how long the boot took")?;
-    Ok(Duration::from_millis(boot))
+    lab.keep_with(empty, &["--no-template"], &["true"])?.boot()
 }
 
 /// The whole of `efimera run -- true`.
 fn run_nothing(lab: &Lab, repository: &Path) -> Result<Duration> {
     let name = lab.name();
-    let took = time(&mut lab.efimera(repository, &["run", "--name", &name, "--", "true"]))?;
+    let words = ["run", "--no-template", "--name", &name, "--", "true"];
+    let took = time(&mut lab.efimera(repository, &words))?;
     lab.ask(repository, &["discard", &name])?;
     Ok(took)
 }
