@@ -2,7 +2,7 @@
 
 use crate::fault::{Context as _, Fault};
 use fs_err::os::unix::fs::OpenOptionsExt as _;
-use rustix::fs::{AtFlags, CWD, Gid, Mode, Uid};
+use rustix::fs::{AtFlags, CWD, Gid, Mode, OFlags, Uid};
 use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::io::Write as _;
@@ -307,9 +307,14 @@ pub(crate) fn own(path: &Path, user: &User) -> Result<(), Fault> {
     .context(|| format!("Giving `{}` to the user", path.display()))
 }
 
-/// Writes a file of root's anew, by rename, so that a link in its place is replaced and not followed.
+/// Writes a file of root's anew: in place where it is a plain file, and otherwise by rename, so that a link is replaced
+/// and not followed. Nothing else runs yet that could see half of it.
 pub(crate) fn replace(path: &str, bytes: &[u8], mode: u32) -> Result<(), Fault> {
     let doing = || format!("Writing `{path}`");
+    if let Ok(mut file) = open_in_place(path) {
+        file.write_all(bytes).context(doing)?;
+        return rustix::fs::fchmod(&file, Mode::from_raw_mode(mode)).context(doing);
+    }
     let next = format!("{path}.efimera-new");
     _ = rustix::fs::unlink(&next);
     let mut file = fs_err::OpenOptions::new()
@@ -321,6 +326,38 @@ pub(crate) fn replace(path: &str, bytes: &[u8], mode: u32) -> Result<(), Fault> 
     file.write_all(bytes).context(doing)?;
     rustix::fs::fchmod(&file, Mode::from_raw_mode(mode)).context(doing)?;
     rustix::fs::rename(&next, path).context(doing)
+}
+
+/// Opens a plain file that has one name, and empties it.
+fn open_in_place(path: &str) -> Result<std::fs::File, Errno> {
+    let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    let file = rustix::fs::open(path, flags, Mode::empty())?;
+    let stat = rustix::fs::fstat(&file)?;
+    if rustix::fs::FileType::from_raw_mode(stat.st_mode) != rustix::fs::FileType::RegularFile
+        || stat.st_nlink != 1
+    {
+        return Err(Errno::MLINK);
+    }
+    rustix::fs::ftruncate(&file, 0)?;
+    Ok(file.into())
+}
+
+/// Has the overlay copy the files up that a machine's set-up will write: in a template that is done once for all
+/// machines that start from it.
+pub(crate) fn copy_up() {
+    for path in [
+        "/etc/hosts",
+        "/etc/hostname",
+        "/etc/machine-id",
+        "/etc/timezone",
+        "/etc/shadow",
+        PASSWD,
+        GROUP,
+    ] {
+        // One that isn't there, or is a link, is made when its turn comes.
+        let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
+        drop(rustix::fs::open(path, flags, Mode::empty()));
+    }
 }
 
 pub(crate) fn read_or_empty(path: &str) -> Result<Vec<u8>, Fault> {

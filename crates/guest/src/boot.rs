@@ -121,6 +121,8 @@ pub(crate) fn enter_root(announcements: &Announcements) -> Result<Place, Fault> 
     )
     .context(|| "Sharing mounts".to_owned())?;
     mount_inside()?;
+    crate::accounts::copy_up();
+    crate::setup::raise_loopback()?;
     Ok(Place::real(hidden, scratch))
 }
 

@@ -38,7 +38,6 @@ pub(crate) fn set_up(place: &Place, setup: Setup) -> Result<Identified, Fault> {
         set_clock(setup.clock_ns)?;
         rustix::system::sethostname(&setup.hostname)
             .context(|| "Setting the host's name".to_owned())?;
-        raise_loopback()?;
     }
     name_host(&setup.hostname)?;
     write_machine_id(place)?;
@@ -117,7 +116,7 @@ fn set_clock(nanoseconds: u64) -> Result<(), Fault> {
 }
 
 /// Brings up `lo` with one `RTM_NEWLINK` message; the addresses come by themselves.
-fn raise_loopback() -> Result<(), Fault> {
+pub(crate) fn raise_loopback() -> Result<(), Fault> {
     const RTM_NEWLINK: u16 = 16;
     const NLM_F_REQUEST_ACK: u16 = 1 | 4;
     const IFF_UP: u32 = 1;
@@ -218,6 +217,9 @@ fn set_timezone(zone: &[u8]) -> Result<(), Fault> {
     };
     let file = Path::new("/usr/share/zoneinfo").join(zone.as_path());
     if !is_there(&file.to_string_lossy()) {
+        return Ok(());
+    }
+    if fs_err::read_link("/etc/localtime").is_ok_and(|link| link == file) {
         return Ok(());
     }
     let doing = || "Setting the time zone".to_owned();
