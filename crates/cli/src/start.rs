@@ -10,6 +10,7 @@ pub(crate) mod wish;
 
 pub(crate) use boot::boot;
 pub(crate) use pack::some as pack_some;
+pub(crate) use template::make_usual as make_usual_template;
 
 use crate::context::Context;
 use crate::error::{CommandError, Result};

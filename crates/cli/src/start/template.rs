@@ -1,10 +1,11 @@
 //! The template that a machine starts from: found, or made now.
 
-use super::ingredients::Ingredients;
+use super::ingredients::{self, Ingredients};
 use super::wish::MachineWish;
 use crate::context::Context;
 use crate::error::{CommandError, Result};
 use crate::ui::Progress;
+use crate::verbs::run::MachineArgs;
 use crate::{accel, roles, setup};
 use base::Size;
 use template::{Recipe, Store};
@@ -26,6 +27,19 @@ pub(crate) fn ensure(
             None
         }
     }
+}
+
+/// Makes the template of a machine without any options, if all that it needs is there: after `setup` and
+/// `image build`, so that the first run finds it.
+pub(crate) fn make_usual(context: &Context) -> Result {
+    let images = image::Store::open(&context.dirs.data)?;
+    if images.newest_kernel()?.is_none() || accel::kept_qemu(&context.dirs.cache).is_err() {
+        return Ok(());
+    }
+    let wish = MachineWish::of(context, MachineArgs::default())?;
+    let ingredients = ingredients::find(context, &wish, false)?;
+    ensure(context, &ingredients, &wish);
+    Ok(())
 }
 
 /// Finds the template, or makes it.
@@ -73,7 +87,7 @@ pub(crate) fn make(
     progress.end();
     if made {
         context.ui.say(
-            "A template was made: machines like this one start from it now, instead of booting.",
+            "A template was made: machines of this size start from it now, instead of booting.",
         );
     }
     // What older images and other sizes left; should it fail, it only takes room.

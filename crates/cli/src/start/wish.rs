@@ -5,7 +5,7 @@ use crate::config::seconds;
 use crate::context::Context;
 use crate::error::{CommandError, Result};
 use crate::surroundings;
-use crate::verbs::run::RunArgs;
+use crate::verbs::run::{MachineArgs, RunArgs};
 use base::{Name, Size};
 use std::path::PathBuf;
 use wire::message::RunAs;
@@ -84,13 +84,7 @@ impl Wish {
         };
         let artifacts = joined(&config.workspace.artifacts, args.artifacts);
         workspace::Artifacts::new(&artifacts)?;
-        let memory = args
-            .machine
-            .memory
-            .or(config.machine.memory)
-            .unwrap_or(MEMORY);
-        let disk = args.machine.disk.or(config.machine.disk).unwrap_or(DISK);
-        check_sizes(memory, disk)?;
+        let machine = MachineWish::of(context, args.machine)?;
         Ok(Self {
             argv,
             env,
@@ -107,14 +101,7 @@ impl Wish {
             json: args.json,
             yes: args.yes,
             artifacts,
-            machine: MachineWish {
-                cpus: args.machine.cpus.or(config.machine.cpus),
-                memory,
-                disk,
-                accel: accel(args.machine.accel, config.machine.accel.as_deref())?,
-                image: args.machine.image,
-                template: !args.machine.no_template,
-            },
+            machine,
             workspace: WorkspaceWish {
                 directory: context.cwd.clone(),
                 include: joined(&config.workspace.include, args.workspace.include),
@@ -128,6 +115,24 @@ impl Wish {
                 skip_unreadable: args.workspace.skip_unreadable,
                 allow_unusual: args.workspace.allow_unusual,
             },
+        })
+    }
+}
+
+impl MachineWish {
+    /// The flags over the configuration over our own choice.
+    pub(crate) fn of(context: &Context, args: MachineArgs) -> Result<Self> {
+        let config = &context.config.machine;
+        let memory = args.memory.or(config.memory).unwrap_or(MEMORY);
+        let disk = args.disk.or(config.disk).unwrap_or(DISK);
+        check_sizes(memory, disk)?;
+        Ok(Self {
+            cpus: args.cpus.or(config.cpus),
+            memory,
+            disk,
+            accel: accel(args.accel, config.accel.as_deref())?,
+            image: args.image,
+            template: !args.no_template,
         })
     }
 }

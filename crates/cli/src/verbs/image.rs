@@ -1,6 +1,7 @@
 use crate::context::Context;
 use crate::error::{CommandError, Result};
 use crate::setup::{self, Steps};
+use crate::start;
 use crate::table::{ago, table};
 use clap::{Args, Subcommand};
 use image::{DebianOptions, HostFacts, Store};
@@ -26,7 +27,7 @@ pub(crate) struct LsArgs {
 /// Build the base image anew
 ///
 /// From this computer's own package sources, or from a root filesystem that is given. The newest image is the one
-/// that `efimera run` takes.
+/// that `efimera run` takes; a template of it is made at once, where a machine can be booted.
 #[derive(Debug, Args)]
 pub(crate) struct BuildArgs {
     /// From this tar of a root filesystem (`-`: standard input)
@@ -150,6 +151,7 @@ fn build(context: &Context, store: &Store, args: BuildArgs) -> Result<u8> {
         }
     };
     drop(steps);
+    start::make_usual_template(context)?;
     context.ui.line(image.digest().to_string())?;
     Ok(0)
 }

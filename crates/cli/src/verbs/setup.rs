@@ -16,7 +16,7 @@ pub(crate) struct SetupArgs {
     /// Without asking
     #[arg(short = 'y', long)]
     yes: bool,
-    /// Don't boot a machine at the end to see that it works
+    /// Don't boot a machine at the end to see that it works, and to make a template
     #[arg(long)]
     no_test_boot: bool,
     /// Use this kernel (a vmlinuz)
@@ -53,6 +53,7 @@ pub(crate) fn run(context: &Context, args: &SetupArgs) -> Result<u8> {
                 "Emulation computes about {factor} times slower than this computer."
             ));
         }
+        start::make_usual_template(context)?;
     }
     context
         .ui
