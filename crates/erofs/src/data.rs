@@ -30,6 +30,11 @@ impl Data {
     }
 
     pub(crate) fn append(&mut self, mut bytes: &[u8]) -> Result<(), Error> {
+        // What is large enough by itself is written from where it is.
+        if bytes.len() >= BUFFER / 8 {
+            self.flush()?;
+            return self.put(bytes);
+        }
         while !bytes.is_empty() {
             let (now, later) = bytes.split_at(bytes.len().min(BUFFER - self.buffer.len()));
             self.buffer.extend_from_slice(now);
@@ -65,16 +70,25 @@ impl Data {
     }
 
     pub(crate) fn flush(&mut self) -> Result<(), Error> {
-        // A buffer of zeros stays a hole: it costs a comparison of the first block where it is none.
+        let buffer = std::mem::take(&mut self.buffer);
+        let result = self.put(&buffer);
+        self.buffer = buffer;
+        if result.is_ok() {
+            self.buffer.clear();
+        }
+        result
+    }
+
+    fn put(&mut self, bytes: &[u8]) -> Result<(), Error> {
+        // Zeros alone stay a hole: it costs a comparison of the first block where they are not alone.
         let is_zero = |block: &[u8]| *block == [0; BLOCK_LEN][..block.len()];
-        if !self.buffer.chunks(BLOCK_LEN).all(is_zero) {
+        if !bytes.chunks(BLOCK_LEN).all(is_zero) {
             self.file
                 .file()
-                .write_all_at(&self.buffer, self.written)
+                .write_all_at(bytes, self.written)
                 .map_err(Error::Write)?;
         }
-        self.written += self.buffer.len() as u64;
-        self.buffer.clear();
+        self.written += bytes.len() as u64;
         Ok(())
     }
 

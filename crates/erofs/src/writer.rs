@@ -206,19 +206,31 @@ impl Writer {
     /// Fails when the path is taken (the file stays open: end it under another name or abandon it), or the image
     /// is full.
     pub fn end_file(&mut self, path: &RelPath, meta: Meta) -> Result<Extent, Error> {
-        let end = self.data.end();
-        let start = self.open.unwrap_or(end);
-        let size = end - start;
-        let extent = Extent {
-            offset: if size == 0 { 0 } else { start },
-            size,
-        };
-        if u32::try_from(end / BLOCK).is_err() {
-            return Err(Error::Full);
-        }
+        let extent = self.extent()?;
         self.tree.insert(path, meta, Body::File(extent))?;
         self.open = None;
         Ok(extent)
+    }
+
+    /// Ends the file that was begun without a name: [`Writer::add_existing`] gives it one.
+    ///
+    /// Fails when the image is full.
+    pub fn end_data(&mut self) -> Result<Extent, Error> {
+        let extent = self.extent()?;
+        self.open = None;
+        Ok(extent)
+    }
+
+    /// Where the file that was begun is.
+    fn extent(&self) -> Result<Extent, Error> {
+        let end = self.data.end();
+        let start = self.open.unwrap_or(end);
+        let size = end - start;
+        if u32::try_from(end / BLOCK).is_err() {
+            return Err(Error::Full);
+        }
+        let offset = if size == 0 { 0 } else { start };
+        Ok(Extent { offset, size })
     }
 
     /// Drops the file that was begun, if any, as if it had never come.
@@ -228,6 +240,60 @@ impl Writer {
         match self.open.take() {
             Some(start) => self.data.cut(start),
             None => Ok(()),
+        }
+    }
+
+    /// Appends bytes that files will be made of by [`Writer::add_existing`], and says where they are. A file that
+    /// was begun and not ended is dropped.
+    ///
+    /// Fails when the image can't be written, or is full.
+    pub fn append(&mut self, bytes: &[u8]) -> Result<Extent, Error> {
+        self.begin_file()?;
+        self.write(bytes)?;
+        self.end_data()
+    }
+
+    /// Adds a file with all that `reader` gives, which somebody else has a digest of.
+    ///
+    /// Fails as [`Writer::add_file`] does.
+    pub fn add_data(
+        &mut self,
+        path: &RelPath,
+        meta: Meta,
+        reader: &mut dyn Read,
+    ) -> Result<Extent, Error> {
+        let mut chunk = std::mem::take(&mut self.scratch);
+        chunk.resize(CHUNK, 0);
+        self.begin_file()?;
+        let read = self.copy(path, reader, &mut chunk);
+        self.scratch = chunk;
+        match read.and_then(|()| self.end_file(path, meta)) {
+            Ok(extent) => Ok(extent),
+            Err(error) => {
+                self.abandon_file()?;
+                Err(error)
+            }
+        }
+    }
+
+    fn copy(
+        &mut self,
+        path: &RelPath,
+        reader: &mut dyn Read,
+        chunk: &mut [u8],
+    ) -> Result<(), Error> {
+        loop {
+            match reader.read(chunk) {
+                Ok(0) => return Ok(()),
+                Ok(count) => self.write(&chunk[..count])?,
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(source) => {
+                    return Err(Error::Read {
+                        path: path.clone(),
+                        source,
+                    });
+                }
+            }
         }
     }
 

@@ -2,6 +2,7 @@
 //! and reports files, and powers the machine off. It never exits while the machine should live.
 
 mod accounts;
+mod ahead;
 mod boot;
 mod console;
 mod device;

@@ -115,7 +115,7 @@ impl Place {
             && let Some(disk) = find_disk("workspace")
         {
             let context = fsopen("erofs", FsOpenFlags::FSOPEN_CLOEXEC).context(doing)?;
-            fsconfig_set_string(&context, "source", disk).context(doing)?;
+            fsconfig_set_string(&context, "source", &disk).context(doing)?;
             fsconfig_set_flag(&context, "ro").context(doing)?;
             fsconfig_create(&context).context(doing)?;
             let mount = fsmount(
@@ -132,6 +132,7 @@ impl Place {
                 MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH,
             )
             .context(doing)?;
+            crate::ahead::read_metadata(&disk);
         }
         open_at(&self.hidden, "workspace").context(doing)
     }

@@ -108,6 +108,8 @@ impl Git {
             "core.hooksPath=/dev/null",
             "protocol.allow=never",
             "gc.auto=0",
+            // What git writes for us is copied a moment later, and thrown away.
+            "core.fsync=none",
         ] {
             command.args(["-c", setting]);
         }

@@ -1,23 +1,32 @@
 use crate::git::{BlobHasher, ObjectFormat, Oid};
 use crate::{Found, PackError};
 use base::{Digest, Hasher, Size};
-use rustix::fs::{Mode, OFlags, ResolveFlags, Stat};
-use std::io::Read as _;
+use rustix::buffer::spare_capacity;
+use rustix::fs::{Mode, OFlags, ResolveFlags, SeekFrom};
+use std::fs::File;
+use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 /// Threads that read. One is not enough where files are small, and more than two only wait for the one that writes.
 const READERS: usize = 2;
-/// Files up to this size travel in one piece, so that one that changes while it is read costs nothing.
+/// Files up to this size travel whole and together, so that one that changes while it is read costs nothing.
+const SMALL: u64 = 1 << 20;
+/// Bytes of small files that travel together: handing over each by itself takes longer than reading it, and these
+/// are still in the processor's cache when they are written.
+const BATCH: u64 = 256 << 10;
+/// Bytes of a large file that travel at once.
 const PIECE: usize = 1 << 20;
 /// Pieces that may wait for the writer, per reader.
-const WAITING: usize = 16;
+const WAITING: usize = 4;
 /// How often a file is read again when it changes meanwhile.
 const TRIES: u32 = 3;
 /// File systems keep times by a clock that ticks; ext4's and xfs's by one of at most 10 ms, doubled twice to be sure.
 const TICK_NANOSECONDS: i128 = 40_000_000;
 /// Where a time has no nanoseconds at all, the file system may count in steps of two seconds.
 const COARSE_NANOSECONDS: i128 = 2_000_000_000;
+/// [`erofs::BLOCK`] as a length in memory.
+const BLOCK: usize = 4096;
 
 /// A file to be read.
 #[derive(Debug, Clone, Copy)]
@@ -32,12 +41,24 @@ pub(super) struct Job<'a> {
 /// What comes from a reader, in the order of its jobs.
 #[derive(Debug)]
 pub(super) enum Piece {
-    /// Bytes of the file that is being read.
+    /// Small files, as the image has them: each begins at a multiple of [`erofs::BLOCK`], with zeros before it.
+    Files {
+        bytes: Vec<u8>,
+        outcomes: Vec<Outcome>,
+    },
+    /// Bytes of a large file.
     Bytes(Vec<u8>),
-    /// The file changed and is read again: what came of it is void.
+    /// The large file changed and is read again: what came of it is void.
     Again,
-    /// The file is complete.
-    End(Box<Read>),
+    /// What became of the large file.
+    End(Outcome),
+}
+
+/// What became of a job.
+#[derive(Debug)]
+pub(super) enum Outcome {
+    /// It was read. A small file's bytes begin at `start` of those that came with it.
+    Read { start: usize, read: Box<Read> },
     /// The file is gone, or is a file no more.
     Gone,
     /// It can't be read.
@@ -47,6 +68,8 @@ pub(super) enum Piece {
 /// A file that was read.
 #[derive(Debug)]
 pub(super) struct Read {
+    /// Bytes that were read.
+    pub(super) size: u64,
     pub(super) digest: Digest,
     pub(super) oid: Option<Oid>,
     pub(super) mode: u32,
@@ -59,138 +82,350 @@ pub(super) struct Read {
     pub(super) torn: bool,
 }
 
-/// Starts readers for `jobs` below the directory `root`, and gives their answers: those of job `n` come from the
-/// channel `n % len`.
+/// The answers to jobs, in their order.
+#[derive(Debug)]
+pub(super) struct Answers {
+    readers: Vec<Receiver<Piece>>,
+    /// For each job its reader.
+    reader_of: Vec<usize>,
+}
+
+impl Answers {
+    /// The next piece from the reader of the job with this number.
+    pub(super) fn next(&self, job: usize) -> Piece {
+        // A reader that is gone has panicked, which its scope tells.
+        let piece = self.readers[self.reader_of[job]].recv();
+        piece.unwrap_or(Piece::End(Outcome::Gone))
+    }
+}
+
+/// Starts readers for `jobs` below the directory `root`.
 pub(super) fn start<'scope, 'env>(
     scope: &'scope std::thread::Scope<'scope, 'env>,
     root: &'env OwnedFd,
     jobs: &'env [Job<'env>],
     limit: Size,
-) -> Vec<Receiver<Piece>> {
-    (0..READERS)
-        .map(|reader| {
+) -> Answers {
+    let batches = batches(jobs);
+    let reader_of = (0..READERS).cycle().zip(&batches);
+    let reader_of = reader_of.flat_map(|(reader, batch)| batch.clone().map(move |_| reader));
+    let reader_of = reader_of.collect();
+    let readers = (0..READERS)
+        .map(|number| {
             let (sender, receiver) = sync_channel(WAITING);
+            let batches: Vec<Range<usize>> = batches
+                .iter()
+                .skip(number)
+                .step_by(READERS)
+                .cloned()
+                .collect();
             scope.spawn(move || {
-                for job in jobs.iter().skip(reader).step_by(READERS) {
-                    // The writer is gone when it failed; then nobody wants to know.
-                    if read(root, job, limit, &sender).is_err() {
+                let mut reader = Reader {
+                    root,
+                    limit,
+                    sender: &sender,
+                    bytes: Vec::new(),
+                    outcomes: Vec::new(),
+                };
+                // The writer is gone when it failed; then nobody wants to know.
+                for batch in batches {
+                    if reader.batch(&jobs[batch]).is_err() {
                         return;
                     }
                 }
             });
             receiver
         })
-        .collect()
+        .collect();
+    Answers { readers, reader_of }
+}
+
+/// Jobs that are read one after the other and travel together.
+fn batches(jobs: &[Job<'_>]) -> Vec<Range<usize>> {
+    let mut batches = Vec::new();
+    let mut start = 0;
+    let mut bytes = 0;
+    for (at, job) in jobs.iter().enumerate() {
+        let size = job.found.size.next_multiple_of(erofs::BLOCK);
+        if at > start && bytes + size > BATCH {
+            batches.push(start..at);
+            (start, bytes) = (at, 0);
+        }
+        bytes += size;
+    }
+    if start < jobs.len() {
+        batches.push(start..jobs.len());
+    }
+    batches
 }
 
 /// The writer is gone.
 struct Unwanted;
 
-fn read(
-    root: &OwnedFd,
-    job: &Job<'_>,
+struct Reader<'a> {
+    root: &'a OwnedFd,
     limit: Size,
-    sender: &SyncSender<Piece>,
-) -> Result<(), Unwanted> {
-    let send = |piece| sender.send(piece).map_err(|_| Unwanted);
-    let failed = |source: std::io::Error| {
-        Piece::Failed(PackError::Read {
-            path: job.found.path.clone(),
-            source,
-        })
-    };
-    let fd = match open(root, job) {
-        Ok(Some(fd)) => fd,
-        Ok(None) => return send(Piece::Gone),
-        Err(errno) => return send(failed(errno.into())),
-    };
-    let mut file = std::fs::File::from(fd);
-    for attempt in 1..=TRIES {
-        let before = match rustix::fs::fstat(&file) {
-            Ok(stat) if rustix::fs::FileType::from_raw_mode(stat.st_mode).is_file() => stat,
-            Ok(_) => return send(Piece::Gone),
-            Err(errno) => return send(failed(errno.into())),
+    sender: &'a SyncSender<Piece>,
+    /// What is to travel next.
+    bytes: Vec<u8>,
+    outcomes: Vec<Outcome>,
+}
+
+impl Reader<'_> {
+    fn send(&self, piece: Piece) -> Result<(), Unwanted> {
+        self.sender.send(piece).map_err(|_| Unwanted)
+    }
+
+    fn batch(&mut self, jobs: &[Job<'_>]) -> Result<(), Unwanted> {
+        let block = |size: u64| size.next_multiple_of(erofs::BLOCK);
+        let expected = jobs.iter().map(|job| block(job.found.size));
+        let expected = expected.sum::<u64>().min(BATCH + SMALL);
+        self.bytes = Vec::with_capacity(usize::try_from(expected).unwrap_or(0));
+        self.outcomes = Vec::with_capacity(jobs.len());
+        for job in jobs {
+            match self.job(job) {
+                Ok(Small::Done(outcome)) => self.outcomes.push(outcome),
+                Ok(Small::TooLarge(mut file, stat)) => {
+                    self.flush()?;
+                    let outcome = match self.large(job, &mut file, stat)? {
+                        Ok(outcome) => outcome,
+                        Err(error) => failed(job, error),
+                    };
+                    self.send(Piece::End(outcome))?;
+                }
+                Err(error) => self.outcomes.push(failed(job, error)),
+            }
+        }
+        self.flush()
+    }
+
+    fn flush(&mut self) -> Result<(), Unwanted> {
+        if self.outcomes.is_empty() {
+            return Ok(());
+        }
+        let (bytes, outcomes) = (
+            std::mem::take(&mut self.bytes),
+            std::mem::take(&mut self.outcomes),
+        );
+        self.send(Piece::Files { bytes, outcomes })
+    }
+
+    /// Reads a file, if it is small, behind the bytes that are there.
+    fn job(&mut self, job: &Job<'_>) -> std::io::Result<Small> {
+        let Some(fd) = open(self.root, job)? else {
+            return Ok(Small::Done(Outcome::Gone));
         };
-        let size = u64::try_from(before.st_size).unwrap_or(0);
-        if size > limit.bytes() {
-            return send(Piece::Failed(PackError::Grown {
-                path: job.found.path.clone(),
-                limit,
-            }));
+        let file = File::from(fd);
+        let end = self.bytes.len();
+        let start = end.next_multiple_of(BLOCK);
+        // When it was collected it was looked at; if it is still the same after it was read, it was all the time.
+        let mut before = State::of_found(job.found);
+        let mut attempt = 0;
+        loop {
+            self.bytes.truncate(end);
+            if before.size > self.limit.bytes() {
+                return Ok(Small::Done(grown(job, self.limit)));
+            }
+            if before.size > SMALL {
+                return Ok(Small::TooLarge(file, before));
+            }
+            let now = now();
+            self.bytes.resize(start, 0);
+            let size = usize::try_from(before.size).unwrap_or(0);
+            read_up_to(&file, &mut self.bytes, size)?;
+            let Some(after) = State::of_file(&file)? else {
+                self.bytes.truncate(end);
+                return Ok(Small::Done(Outcome::Gone));
+            };
+            let content = &self.bytes[start..];
+            let stable = content.len() == size && before == after;
+            if stable || attempt == TRIES {
+                let mut hashers = Hashers::new(job, before.size);
+                hashers.update(content);
+                let read = Box::new(Read {
+                    size: content.len() as u64,
+                    ..hashers.finish(&before, &after, stable, now)
+                });
+                if content.is_empty() {
+                    self.bytes.truncate(end);
+                    return Ok(Small::Done(Outcome::Read { start: 0, read }));
+                }
+                return Ok(Small::Done(Outcome::Read { start, read }));
+            }
+            // The first attempt went by what collecting saw, which may be long ago.
+            attempt += 1;
+            before = after;
+            rustix::fs::seek(&file, SeekFrom::Start(0))?;
         }
-        let mut hashers = Hashers {
-            sha256: Hasher::new(),
-            blob: job.blob.map(|format| BlobHasher::new(format, size)),
-        };
-        let mut left = size;
-        let mut whole = Vec::new();
-        while left > 0 {
-            let length = usize::try_from(left).unwrap_or(PIECE).min(PIECE);
-            let mut bytes = Vec::with_capacity(length);
-            match file.by_ref().take(length as u64).read_to_end(&mut bytes) {
-                Ok(_) => {}
-                Err(source) => return send(failed(source)),
-            }
-            if bytes.is_empty() {
-                break;
-            }
-            hashers.update(&bytes);
-            left -= bytes.len() as u64;
-            if size > PIECE as u64 {
-                send(Piece::Bytes(bytes))?;
-            } else {
-                whole.extend(bytes);
-            }
+    }
+
+    /// Reads a large file piece by piece.
+    fn large(
+        &self,
+        job: &Job<'_>,
+        file: &mut File,
+        mut before: State,
+    ) -> Result<std::io::Result<Outcome>, Unwanted> {
+        macro_rules! tell {
+            ($result:expr) => {
+                match $result {
+                    Ok(value) => value,
+                    Err(error) => return Ok(Err(error.into())),
+                }
+            };
         }
-        let after = match rustix::fs::fstat(&file) {
-            Ok(stat) => stat,
-            Err(errno) => return send(failed(errno.into())),
-        };
-        let stable = left == 0 && stamp(&before) == stamp(&after);
-        if !stable && attempt < TRIES {
-            if size > PIECE as u64 {
-                send(Piece::Again)?;
+        for attempt in 0..=TRIES {
+            if before.size > self.limit.bytes() {
+                return Ok(Ok(grown(job, self.limit)));
             }
-            if let Err(source) = std::io::Seek::rewind(&mut file) {
-                return send(failed(source));
+            tell!(rustix::fs::seek(&*file, SeekFrom::Start(0)));
+            let now = now();
+            let mut hashers = Hashers::new(job, before.size);
+            let mut left = before.size;
+            while left > 0 {
+                let length = usize::try_from(left).unwrap_or(PIECE).min(PIECE);
+                let mut bytes = Vec::with_capacity(length);
+                tell!(read_up_to(file, &mut bytes, length));
+                if bytes.is_empty() {
+                    break;
+                }
+                hashers.update(&bytes);
+                left -= bytes.len() as u64;
+                self.send(Piece::Bytes(bytes))?;
             }
-            continue;
+            let Some(after) = tell!(State::of_file(file)) else {
+                return Ok(Ok(Outcome::Gone));
+            };
+            let stable = left == 0 && before == after;
+            if stable || attempt == TRIES {
+                let read = Read {
+                    size: before.size - left,
+                    ..hashers.finish(&before, &after, stable, now)
+                };
+                let read = Box::new(read);
+                return Ok(Ok(Outcome::Read { start: 0, read }));
+            }
+            self.send(Piece::Again)?;
+            before = after;
         }
-        if !whole.is_empty() {
-            send(Piece::Bytes(whole))?;
+        Ok(Ok(Outcome::Gone))
+    }
+}
+
+fn failed(job: &Job<'_>, source: std::io::Error) -> Outcome {
+    let path = job.found.path.clone();
+    Outcome::Failed(PackError::Read { path, source })
+}
+
+fn grown(job: &Job<'_>, limit: Size) -> Outcome {
+    let path = job.found.path.clone();
+    Outcome::Failed(PackError::Grown { path, limit })
+}
+
+/// What came of a file that was expected to be small.
+enum Small {
+    Done(Outcome),
+    TooLarge(File, State),
+}
+
+/// What tells that a file has changed. Times are seconds and nanoseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct State {
+    size: u64,
+    mtime: (i64, u32),
+    ctime: (i64, u32),
+    ino: u64,
+    mode: u32,
+}
+
+impl State {
+    fn of_found(found: &Found) -> Self {
+        Self {
+            size: found.size,
+            mtime: found.mtime,
+            ctime: found.ctime,
+            ino: found.ino,
+            mode: found.mode,
         }
-        let read = Read {
-            digest: hashers.sha256.finish(),
-            // The blob's name begins with its size.
-            oid: hashers.blob.filter(|_| left == 0).map(BlobHasher::finish),
-            mode: after.st_mode & 0o777,
+    }
+
+    /// `None` when it is no regular file.
+    fn of_file(file: &File) -> std::io::Result<Option<Self>> {
+        let stat = rustix::fs::fstat(file)?;
+        if !rustix::fs::FileType::from_raw_mode(stat.st_mode).is_file() {
+            return Ok(None);
+        }
+        Ok(Some(Self {
+            size: u64::try_from(stat.st_size).unwrap_or(0),
             mtime: (
-                before.st_mtime,
-                u32::try_from(before.st_mtime_nsec).unwrap_or(0),
+                stat.st_mtime,
+                u32::try_from(stat.st_mtime_nsec).unwrap_or(0),
             ),
             ctime: (
-                before.st_ctime,
-                u32::try_from(before.st_ctime_nsec).unwrap_or(0),
+                stat.st_ctime,
+                u32::try_from(stat.st_ctime_nsec).unwrap_or(0),
             ),
-            ino: before.st_ino,
-            settled: stable && is_settled(&before),
-            torn: !stable,
-        };
-        return send(Piece::End(Box::new(read)));
+            ino: stat.st_ino,
+            mode: stat.st_mode & 0o777,
+        }))
     }
+}
+
+/// Appends up to `length` bytes of the file to `bytes`, fewer only at its end.
+fn read_up_to(file: &File, bytes: &mut Vec<u8>, length: usize) -> rustix::io::Result<()> {
+    let end = bytes.len() + length;
+    bytes.reserve_exact(length);
+    while bytes.len() < end {
+        match rustix::io::read(file, spare_capacity(bytes)) {
+            Err(rustix::io::Errno::INTR) => {}
+            Err(errno) => return Err(errno),
+            Ok(0) => break,
+            Ok(_) => {}
+        }
+    }
+    // There may have been room for more, and more to read.
+    bytes.truncate(end);
     Ok(())
 }
 
 struct Hashers {
     sha256: Hasher,
     blob: Option<BlobHasher>,
+    /// Bytes that are still to come.
+    left: u64,
 }
 
 impl Hashers {
+    fn new(job: &Job<'_>, size: u64) -> Self {
+        Self {
+            sha256: Hasher::new(),
+            blob: job.blob.map(|format| BlobHasher::new(format, size)),
+            left: size,
+        }
+    }
+
     fn update(&mut self, bytes: &[u8]) {
         self.sha256.update(bytes);
         if let Some(blob) = &mut self.blob {
             blob.update(bytes);
+        }
+        self.left = self.left.saturating_sub(bytes.len() as u64);
+    }
+
+    /// `now` is when reading began.
+    fn finish(self, before: &State, after: &State, stable: bool, now: (i64, i64)) -> Read {
+        let ctime = (before.ctime.0, i64::from(before.ctime.1));
+        Read {
+            size: 0,
+            digest: self.sha256.finish(),
+            // The blob's name begins with its size.
+            oid: self.blob.filter(|_| self.left == 0).map(BlobHasher::finish),
+            mode: after.mode,
+            mtime: before.mtime,
+            ctime: before.ctime,
+            ino: before.ino,
+            settled: stable && is_before_tick(ctime, now),
+            torn: !stable,
         }
     }
 }
@@ -222,25 +457,9 @@ fn open(root: &OwnedFd, job: &Job<'_>) -> rustix::io::Result<Option<OwnedFd>> {
     }
 }
 
-fn stamp(stat: &Stat) -> (i64, i64, u64, i64, u64) {
-    // Times of different widths on different systems; the values are compared and nothing else.
-    (
-        stat.st_size,
-        stat.st_mtime,
-        stat.st_mtime_nsec,
-        stat.st_ctime,
-        stat.st_ctime_nsec,
-    )
-}
-
-/// True when any later change of the file must give it a later change time.
-fn is_settled(stat: &Stat) -> bool {
+fn now() -> (i64, i64) {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
-    let ctime = (
-        stat.st_ctime,
-        i64::try_from(stat.st_ctime_nsec).unwrap_or(0),
-    );
-    is_before_tick(ctime, (now.tv_sec, now.tv_nsec))
+    (now.tv_sec, now.tv_nsec)
 }
 
 /// True when a change at `now` can't bear the time `changed`. Both are seconds and nanoseconds.

@@ -2,7 +2,7 @@ use super::gitdirs::{self, Objects, Repo};
 use super::memory::{Mark, Memory, Pack};
 use super::partial::Partial;
 use super::plan::Plan;
-use super::read::{self, Job, Piece, Read};
+use super::read::{self, Answers, Job, Outcome, Piece, Read};
 use super::{PackError, PackOptions, PackProgress};
 use crate::baseline::{About, DISK_SIZE, IMAGE_FILE};
 use crate::git::{FileFacts, FileStat, ObjectFormat, Oid, blob_oid};
@@ -10,6 +10,7 @@ use crate::{Baseline, Collected, Entry, Kind};
 use base::{Digest, RelPath};
 use erofs::{Extent, Meta, Writer};
 use rustix::fs::{Mode, OFlags};
+use std::collections::VecDeque;
 use std::io::Read as _;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
@@ -132,6 +133,13 @@ struct Packed {
     marks: Vec<Mark>,
     unsettled: Vec<RelPath>,
     unreadable: Vec<RelPath>,
+}
+
+/// What became of a file, with its bytes in the image.
+enum Arrived {
+    Read(Box<Read>, Extent),
+    Gone,
+    Failed(PackError),
 }
 
 impl Task<'_> {
@@ -280,7 +288,7 @@ impl Task<'_> {
         &self,
         writer: &mut Writer,
         jobs: &[Job<'_>],
-        answers: &[std::sync::mpsc::Receiver<Piece>],
+        answers: &Answers,
         progress: &mut dyn FnMut(PackProgress),
     ) -> Result<Packed, PackError> {
         let fault = |source| PackError::image(&self.options.baselines, source);
@@ -308,6 +316,7 @@ impl Task<'_> {
             waits_for_git: false,
         };
         let mut next_job = 0;
+        let mut arrived = VecDeque::new();
         for (at, found) in collected.entries.iter().enumerate() {
             let mut entry = Entry {
                 path: found.path.clone(),
@@ -348,11 +357,14 @@ impl Task<'_> {
                         .map_err(fault)?;
                 }
                 (Kind::File, None) => {
-                    let answers = &answers[next_job % answers.len()];
                     debug_assert_eq!(jobs[next_job].at, at, "jobs come in the order of entries");
+                    if arrived.is_empty() {
+                        self.receive(writer, answers, next_job, &mut arrived)?;
+                    }
                     next_job += 1;
+                    let arrived = arrived.pop_front().unwrap_or(Arrived::Gone);
                     let Some((read, extent)) =
-                        self.file(writer, &found.path, answers, &mut packed)?
+                        self.file(writer, &found.path, arrived, &mut packed)?
                     else {
                         continue;
                     };
@@ -390,38 +402,69 @@ impl Task<'_> {
         Ok(packed)
     }
 
-    /// Takes one file from its reader; `None` when it is gone, or unreadable and left out for that.
+    /// Puts what comes next from the reader of job `job` into the image, without names: at least that job's file.
+    fn receive(
+        &self,
+        writer: &mut Writer,
+        answers: &Answers,
+        job: usize,
+        arrived: &mut VecDeque<Arrived>,
+    ) -> Result<(), PackError> {
+        let fault = |source| PackError::image(&self.options.baselines, source);
+        let place = |start: u64, outcome| match outcome {
+            Outcome::Read { start: at, read } => {
+                let offset = start + at as u64;
+                let size = read.size;
+                Arrived::Read(read, Extent { offset, size })
+            }
+            Outcome::Gone => Arrived::Gone,
+            Outcome::Failed(error) => Arrived::Failed(error),
+        };
+        loop {
+            match answers.next(job) {
+                Piece::Files { bytes, outcomes } => {
+                    let start = writer.append(&bytes).map_err(fault)?.offset;
+                    arrived.extend(outcomes.into_iter().map(|outcome| place(start, outcome)));
+                    return Ok(());
+                }
+                Piece::Bytes(bytes) => writer.write(&bytes).map_err(fault)?,
+                Piece::Again => writer.abandon_file().map_err(fault)?,
+                Piece::End(outcome @ Outcome::Read { .. }) => {
+                    let start = writer.end_data().map_err(fault)?.offset;
+                    arrived.push_back(place(start, outcome));
+                    return Ok(());
+                }
+                Piece::End(outcome) => {
+                    writer.abandon_file().map_err(fault)?;
+                    arrived.push_back(place(0, outcome));
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    /// Names a file whose bytes are in the image; `None` when it is gone, or unreadable and left out for that.
     fn file(
         &self,
         writer: &mut Writer,
         path: &RelPath,
-        answers: &std::sync::mpsc::Receiver<Piece>,
+        arrived: Arrived,
         packed: &mut Packed,
     ) -> Result<Option<(Read, Extent)>, PackError> {
-        let fault = |source| PackError::image(&self.options.baselines, source);
-        writer.begin_file().map_err(fault)?;
-        loop {
-            let piece = answers.recv().unwrap_or(Piece::Gone);
-            match piece {
-                Piece::Bytes(bytes) => writer.write(&bytes).map_err(fault)?,
-                Piece::Again => writer.begin_file().map_err(fault)?,
-                Piece::End(read) => {
-                    let extent = writer
-                        .end_file(path, self.meta(read.mode, read.mtime))
-                        .map_err(fault)?;
-                    return Ok(Some((*read, extent)));
-                }
-                Piece::Gone => {
-                    writer.abandon_file().map_err(fault)?;
-                    return Ok(None);
-                }
-                Piece::Failed(PackError::Read { path, .. }) if self.collected.skip_unreadable => {
-                    writer.abandon_file().map_err(fault)?;
-                    packed.unreadable.push(path);
-                    return Ok(None);
-                }
-                Piece::Failed(error) => return Err(error),
+        match arrived {
+            Arrived::Read(read, extent) => {
+                writer
+                    .add_existing(path, self.meta(read.mode, read.mtime), extent)
+                    .map_err(|source| PackError::image(&self.options.baselines, source))?;
+                let offset = if extent.size == 0 { 0 } else { extent.offset };
+                Ok(Some((*read, Extent { offset, ..extent })))
             }
+            Arrived::Failed(PackError::Read { path, .. }) if self.collected.skip_unreadable => {
+                packed.unreadable.push(path);
+                Ok(None)
+            }
+            Arrived::Gone => Ok(None),
+            Arrived::Failed(error) => Err(error),
         }
     }
 
@@ -468,7 +511,7 @@ impl Task<'_> {
             }
             let mut add = |path: &RelPath, mode, mut bytes: &[u8]| {
                 writer
-                    .add_file(path, self.meta(mode, mtime), &mut bytes, u64::MAX)
+                    .add_data(path, self.meta(mode, mtime), &mut bytes)
                     .map(|_| ())
                     .map_err(fault)
             };
@@ -502,10 +545,10 @@ impl Task<'_> {
                         at: pack.offset,
                         left: pack.size,
                     };
-                    let written = writer
-                        .add_file(&path, meta, &mut range, u64::MAX)
-                        .map_err(fault)?;
-                    pack.offset = written.extent.offset;
+                    pack.offset = writer
+                        .add_data(&path, meta, &mut range)
+                        .map_err(fault)?
+                        .offset;
                 }
                 packs.push(pack);
             }
@@ -517,15 +560,15 @@ impl Task<'_> {
                 }
                 let mut file = fs_err::File::open(&new.file)
                     .map_err(|source| PackError::write(dir, source))?;
-                let written = writer
-                    .add_file(&path, self.meta(PACK_MODE, mtime), &mut file, u64::MAX)
+                let extent = writer
+                    .add_data(&path, self.meta(PACK_MODE, mtime), &mut file)
                     .map_err(fault)?;
                 packs.push(Pack {
                     repository: repo.nested.dir.clone(),
                     key: new.key.clone(),
                     name: new.name.clone(),
-                    offset: written.extent.offset,
-                    size: written.extent.size,
+                    offset: extent.offset,
+                    size: extent.size,
                 });
             }
         }

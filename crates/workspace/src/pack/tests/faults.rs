@@ -124,6 +124,79 @@ fn what_changes_between_the_steps() {
     );
 }
 
+/// Sizes around every limit of how files travel to the image, and files that change sides between the two steps.
+#[test]
+fn files_of_all_sizes() {
+    let bench = Bench::new();
+    let (batch, small) = (256 << 10, 1 << 20);
+    let sizes = [
+        0,
+        1,
+        4095,
+        4096,
+        4097,
+        batch - 4096,
+        batch - 1,
+        batch,
+        batch + 1,
+        small - 1,
+        small,
+        small + 1,
+        3 * small,
+        5,
+    ];
+    let content = |at: usize, size: usize| -> Vec<u8> {
+        (0..size)
+            .map(|byte| (byte / 7 + at).to_le_bytes()[0])
+            .collect()
+    };
+    for (at, size) in sizes.iter().enumerate() {
+        bench.write(&format!("dir/{at:02}"), content(at, *size));
+        bench.write(&format!("dir/{at:02}-gone"), content(at, *size));
+    }
+    bench.write("dir/grows", "little");
+    bench.write("dir/shrinks", content(1, 2 * small));
+    bench.write("dir/zeros", vec![0; 2 * batch]);
+    let collected = bench.collect("dir");
+    for at in 0..sizes.len() {
+        fs_err::remove_file(bench.path(&format!("dir/{at:02}-gone"))).unwrap();
+    }
+    bench.write("dir/grows", content(2, 2 * small));
+    bench.write("dir/shrinks", "little");
+    let baseline = bench.pack(&collected);
+    let entries = baseline.entries.to_vec().unwrap();
+    assert_eq!(entries.len(), sizes.len() + 3);
+    let mut end = 4096;
+    for entry in &entries {
+        let bytes = fs_err::read(bench.path("dir").join(entry.path.as_path())).unwrap();
+        assert_eq!(entry.size, bytes.len() as u64, "{}", entry.path);
+        assert!(baseline.read(entry).unwrap() == bytes, "{}", entry.path);
+        // One behind the other, whatever travelled with what and whatever was gone.
+        if entry.size > 0 {
+            assert_eq!(entry.offset, end, "{}", entry.path);
+            end += entry.size.next_multiple_of(4096);
+        }
+    }
+    assert_eq!(baseline.data_end, end);
+    let out = bench.extract(&baseline);
+    assert!(fs_err::read(out.join("zeros")).unwrap() == vec![0; 2 * batch]);
+    // The limit holds for what is there when it is read.
+    for (limit, text) in [
+        (1000, vec![b'x'; 1001]),
+        (3 << 20, vec![b'x'; (3 << 20) + 1]),
+    ] {
+        let options = CollectOptions {
+            max_file_size: base::Size(limit),
+            ..bench.options("limited")
+        };
+        bench.write("limited/file", "little");
+        let collected = collect(&options).unwrap();
+        bench.write("limited/file", text);
+        let error = pack(&collected, &bench.pack_options(), &mut |_| {}).unwrap_err();
+        assert!(matches!(error, PackError::Grown { .. }), "{error}");
+    }
+}
+
 /// A file that never stands still comes out as bytes that were there, and is named.
 #[test]
 fn file_that_is_written_all_the_time() {
