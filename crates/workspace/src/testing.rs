@@ -310,12 +310,14 @@ fn any_bytes() -> impl Strategy<Value = Vec<u8>> {
 
 pub(crate) fn any_item() -> impl Strategy<Value = Item> {
     let mode = prop::sample::select(vec![0o644, 0o755, 0o600, 0o444, 0o777]);
+    // None of them leads to a name that a tree here has: below a link that leads to itself, git can't put a file in the
+    // link's place (it asks whether the file is there, and takes the loop for a failure).
     let target = prop::sample::select(vec![
-        "a",
+        "nowhere",
         "../x",
         "/etc/passwd",
         "src/nothing",
-        "with space",
+        "no where",
         "ü",
     ]);
     prop_oneof![
