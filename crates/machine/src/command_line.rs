@@ -174,7 +174,7 @@ fn board(line: &mut Line, shape: &Shape, ram: Option<RamFile>) {
     );
 }
 
-fn kernel_command_line(accel: Accel, added: &[String]) -> String {
+pub(crate) fn kernel_command_line(accel: Accel, added: &[String]) -> String {
     let mut words = vec![
         "console=ttyS0",
         "quiet",

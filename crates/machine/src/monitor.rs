@@ -2,6 +2,7 @@
 
 use crate::qmp::{Command, Event, Migration, Qmp, QmpError};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{SeekFrom, seek};
 use rustix::io::Errno;
 use rustix::net::{
     RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, recv, send, sendmsg,
@@ -29,7 +30,7 @@ pub struct Monitor {
 /// QEMU didn't do what was asked.
 #[derive(Debug, thiserror::Error)]
 pub enum MonitorError {
-    /// It hasn't answered in time.
+    /// It hasn't answered in time. What it does now is unknown: it is best ended.
     #[error("QEMU hasn't finished `{0}` in time")]
     TimedOut(&'static str),
     /// It has ended.
@@ -84,17 +85,22 @@ impl Monitor {
         }
     }
 
-    /// Lets a machine of [`crate::Begin::Resume`] go on from `state`, which is read from its position on.
-    /// `complaints` is [`crate::Machine::stderr`], which has QEMU's words when it refuses a state: it ends then.
+    /// Lets a machine of [`crate::Begin::Resume`] go on from `state`, a file whose position nobody else uses meanwhile.
+    /// `complaints` is [`crate::Machine::stderr`], which has QEMU's words when it refuses a state: it ends then, and
+    /// only [`MonitorError::Resume`] says so. Anything else is the host's trouble, not the state's.
     pub fn resume(
         &mut self,
         state: impl AsFd,
         complaints: impl AsFd,
         deadline: Instant,
     ) -> Result<(), MonitorError> {
-        let outcome = self.load(state.as_fd(), deadline);
-        match outcome {
-            Err(MonitorError::Ended) => Err(MonitorError::Resume(words(complaints))),
+        seek(state.as_fd(), SeekFrom::Start(0)).map_err(broken)?;
+        match self.load(state.as_fd(), deadline) {
+            Err(MonitorError::Ended) => Err(match words(complaints) {
+                Some(words) => MonitorError::Resume(words),
+                // Killed, as when the host's memory is full.
+                None => MonitorError::Ended,
+            }),
             other => other,
         }
     }
@@ -326,7 +332,7 @@ fn broken(error: Errno) -> MonitorError {
 }
 
 /// What QEMU said before it ended, as one line.
-fn words(complaints: impl AsFd) -> String {
+fn words(complaints: impl AsFd) -> Option<String> {
     let mut bytes = Vec::new();
     let mut buffer = [0; 4096];
     // An error is "nothing more for now", and QEMU has ended: no more will come.
@@ -337,10 +343,7 @@ fn words(complaints: impl AsFd) -> String {
     }
     let text = String::from_utf8_lossy(&bytes);
     let lines: Vec<&str> = text.lines().map(unprefixed).collect();
-    if lines.is_empty() {
-        return "it ended without a word".to_owned();
-    }
-    base::escape_line(lines.join("; ").as_bytes(), MAX_WORDS)
+    (!lines.is_empty()).then(|| base::escape_line(lines.join("; ").as_bytes(), MAX_WORDS))
 }
 
 /// A line without the program's name before it.

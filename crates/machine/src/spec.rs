@@ -112,14 +112,17 @@ impl Spec {
 }
 
 impl Shape {
-    /// All that a saved state depends on as text, for a key: the build of QEMU, its arguments but for what begins,
-    /// and the disks' sizes. Under hardware virtualisation the host's processor counts too, which isn't in it.
+    /// All that a saved state depends on as text, for a key: the build of QEMU, its arguments but for files, the
+    /// kernel's own words, and the disks' sizes. Under hardware virtualisation the host's processor counts too, which
+    /// isn't in it. QEMU itself doesn't mind all of it: it takes a state with two disks exchanged.
     pub fn describe(&self, qemu: &Qemu) -> String {
         let mut text = format!("{}\n", qemu.build());
         for argument in crate::command_line::hardware_line(self) {
             text.push_str(&argument.to_string_lossy());
             text.push('\n');
         }
+        text.push_str(&crate::command_line::kernel_command_line(self.accel, &[]));
+        text.push('\n');
         for disk in &self.disks {
             text.push_str(&format!("{} {}\n", disk.serial, disk.size.bytes()));
         }

@@ -182,6 +182,7 @@ fn a_description_tells_apart_what_a_state_depends_on() {
     let plain = shape().describe(&qemu);
     assert_eq!(shape().describe(&qemu), plain);
     assert!(!plain.contains("memory-backend"), "{plain}");
+    assert!(plain.contains("\nconsole=ttyS0 "), "{plain}");
 
     let differs = |change: &dyn Fn(&mut Shape)| {
         let mut other = shape();

@@ -8,5 +8,6 @@ mod plan;
 
 mod clone;
 mod probe;
+mod seeds;
 mod stage;
 mod vm;

@@ -10,7 +10,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::collections::BTreeSet;
 use std::error::Error;
 use std::fs::File;
-use std::io::{Read as _, Write as _};
+use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt as _;
 use std::time::{Duration, Instant};
@@ -113,7 +113,9 @@ fn run_all(plan: &ClonePlan, ram: Vec<Ram>, report: &mut CloneReport) {
         .into_iter()
         .map(|ram| {
             let mut seat = Seat::start(plan, ram, Begin::Resume);
-            let state = fs_err::File::open(&plan.state).expect("the test made it");
+            let mut state = fs_err::File::open(&plan.state).expect("the test made it");
+            // As whoever has looked at it before leaves it.
+            state.seek(SeekFrom::End(0)).expect("it is a file");
             let outcome = seat
                 .monitor
                 .resume(state.file(), &seat.machine.stderr, soon());
