@@ -1,7 +1,7 @@
 //! The receipt: what a run leaves behind, in at most eight lines.
 
 use crate::context::Context;
-use crate::error::Result;
+use crate::error::{CommandError, Result};
 use crate::pick;
 use crate::start::pack_some;
 use crate::table::count;
@@ -25,6 +25,15 @@ pub(crate) fn print(context: &Context, store: &Store, name: &Name, json: bool) -
         return Ok(());
     }
     if context.ui.is_quiet() {
+        // Lost work is no talk.
+        if matches!(
+            head.completeness,
+            Completeness::Checkpoint | Completeness::Nothing
+        ) {
+            let error = CommandError::new(format!("The result of {name} is not complete"));
+            let error = head.limits.iter().fold(error, CommandError::because);
+            context.ui.error(&error);
+        }
         return Ok(());
     }
     let changes = pick::changes(store, name)?;
