@@ -28,9 +28,14 @@ pub(crate) fn child_events() -> Result<OwnedFd, Errno> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Takes every signal, as programs expect to find it.
-#[expect(unsafe_code, reason = "sigprocmask is not in rustix")]
+/// Takes every signal, as programs expect to find it: none blocked, none ignored.
+#[expect(unsafe_code, reason = "signal and sigprocmask are not in rustix")]
 pub(crate) fn unblock_signals() -> Result<(), Errno> {
+    // Ignored ones are inherited. The two that can't be set refuse, and nothing else can go wrong.
+    for signal in 1..=31 {
+        // SAFETY: no handler is installed, so nothing of ours is called.
+        unsafe { libc::signal(signal, libc::SIG_DFL) };
+    }
     let mut set = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
     // SAFETY: the pointer is to memory of the right size, which the call initialises.
     unsafe { libc::sigemptyset(set.as_mut_ptr()) };
