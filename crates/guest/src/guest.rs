@@ -8,7 +8,7 @@ use crate::place::Place;
 use crate::port::{Input, Port};
 use crate::process::{self, Reaped};
 use crate::session::Session;
-use crate::setup::{Identified, set_up};
+use crate::setup::{self, Identified, set_up};
 use crate::template::Warming;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
@@ -16,7 +16,7 @@ use rustix::process::{Resource, Rlimit, Signal};
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::time::{Duration, Instant};
-use wire::message::{Exec, Ready, Reply, Request, decode, encode};
+use wire::message::{Exec, Ready, Reply, Request, Wake, decode, encode};
 use wire::{Event, MAX_PAYLOAD, Mux, Side, StreamId};
 
 /// How long a machine that could not boot waits for the host to ask, so that it can say why.
@@ -81,6 +81,9 @@ enum Host {
     /// The machine is about to be a template. Nothing is said before a clone's host has spoken: it would be said to
     /// the one that is leaving.
     Awaited,
+    /// Nothing more is sent but what waits already, and nothing is taken but the word on this stream: the machine is
+    /// being saved.
+    Holding(StreamId),
 }
 
 /// Every process is being ended.
@@ -115,8 +118,10 @@ impl Guest {
         while !self.power_off {
             self.wait();
             self.take_input();
-            self.take_children();
-            self.advance();
+            if !self.is_holding() {
+                self.take_children();
+                self.advance();
+            }
             if self.host != Host::Awaited {
                 let written = self.port.write(self.mux.outgoing());
                 self.mux.wrote(written);
@@ -137,7 +142,16 @@ impl Guest {
         }
     }
 
+    fn is_holding(&self) -> bool {
+        matches!(self.host, Host::Holding(_))
+    }
+
     fn wait(&mut self) {
+        if self.is_holding() {
+            let (fd, flags) = self.port.interest(!self.mux.outgoing().is_empty());
+            _ = poll(&mut [PollFd::from_borrowed_fd(fd, flags)], None);
+            return;
+        }
         let mut fds = vec![PollFd::from_borrowed_fd(
             self.children.as_fd(),
             PollFlags::IN,
@@ -173,6 +187,8 @@ impl Guest {
     fn take_input(&mut self) {
         match self.port.read(&mut self.buffer) {
             Input::Nothing => {}
+            // A clone's host may come a moment after the clone.
+            Input::Gone if self.is_holding() => {}
             Input::Gone => self.forget_host(),
             Input::Bytes(count) => {
                 let received = self.mux.receive(&self.buffer[..count]);
@@ -255,7 +271,9 @@ impl Guest {
                 Err(error) => self.fail(id, &Fault::new(error.to_string(), Errno::INVAL)),
             },
             Event::Message { id, payload, cost } => {
-                if let Some(session) = self.sessions.get_mut(&id) {
+                if self.host == Host::Holding(id) {
+                    self.wake(id, &payload);
+                } else if let Some(session) = self.sessions.get_mut(&id) {
                     session.control(&payload);
                 }
                 self.mux.consume(id, cost);
@@ -343,6 +361,10 @@ impl Guest {
                 self.reply(id, &Reply::Done);
                 self.host = Host::Leaving;
             }),
+            Request::Hold => machine(self.machine.as_ref()).map(drop).map(|()| {
+                _ = self.mux.send_message(id, &encode(&Reply::Held));
+                self.host = Host::Holding(id);
+            }),
             Request::EndSessions { grace_ms } => self.start_ending(id, grace_ms),
             Request::Exec(exec) => self.start_session(id, &exec),
             other => self.start_transfer(id, other),
@@ -366,6 +388,21 @@ impl Guest {
         };
         self.reply(id, &Reply::Ready(ready));
         Ok(())
+    }
+
+    /// The machine goes on, here or as a clone.
+    fn wake(&mut self, id: StreamId, message: &[u8]) {
+        self.host = Host::Here;
+        let woken = decode::<Wake>(message)
+            .map_err(|error| Fault::new(error.to_string(), Errno::INVAL))
+            .and_then(|wake| {
+                let place = self.place.as_ref().map_err(Clone::clone)?;
+                setup::wake(place, &wake)
+            });
+        match woken {
+            Ok(()) => self.reply(id, &Reply::Done),
+            Err(fault) => self.fail(id, &fault),
+        }
     }
 
     /// What makes a template is asked of a machine that is nobody's yet.

@@ -10,7 +10,7 @@ use rustix::time::{ClockId, Timespec};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
-use wire::message::{Setup, User};
+use wire::message::{Setup, User, Wake};
 
 /// What a machine knows after its set-up.
 #[derive(Debug)]
@@ -60,6 +60,24 @@ pub(crate) fn set_up(place: &Place, setup: Setup) -> Result<Identified, Fault> {
         workspace,
         layers,
     })
+}
+
+/// Time has passed since the machine was saved, and it may be another one now. A test's host keeps its clock, name and
+/// random pool.
+pub(crate) fn wake(place: &Place, wake: &Wake) -> Result<(), Fault> {
+    if place.is_real() {
+        stir(&wake.seed)?;
+        set_clock(wake.clock_ns)?;
+    }
+    let Some(name) = &wake.hostname else {
+        return Ok(());
+    };
+    if place.is_real() {
+        rustix::system::sethostname(name).context(|| "Setting the host's name".to_owned())?;
+    }
+    name_host(name)?;
+    forget_machine_id(place)?;
+    write_machine_id(place)
 }
 
 /// Gives the kernel the host's random bytes, and has it make new keys from them at once.
@@ -179,13 +197,23 @@ fn name_host(name: &[u8]) -> Result<(), Fault> {
     replace("/etc/hosts", &hosts, 0o644)
 }
 
+/// Where a machine's id is on its scratch disk.
+const KEPT_ID: &str = "machine-id";
+
+/// A clone is another machine than the one that it is of.
+fn forget_machine_id(place: &Place) -> Result<(), Fault> {
+    match rustix::fs::unlinkat(place.scratch(), KEPT_ID, rustix::fs::AtFlags::empty()) {
+        Ok(()) | Err(Errno::NOENT) => Ok(()),
+        Err(errno) => Err(Fault::new("Removing the machine's old id", errno)),
+    }
+}
+
 /// A fresh machine id; a kept machine that starts again has its old one on the scratch disk.
 fn write_machine_id(place: &Place) -> Result<(), Fault> {
-    const KEPT: &str = "machine-id";
     let doing = || "Writing `/etc/machine-id`".to_owned();
     let kept = rustix::fs::openat(
         place.scratch(),
-        KEPT,
+        KEPT_ID,
         rustix::fs::OFlags::RDWR | rustix::fs::OFlags::CREATE | rustix::fs::OFlags::CLOEXEC,
         rustix::fs::Mode::from_raw_mode(0o600),
     )

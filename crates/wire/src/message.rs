@@ -68,6 +68,10 @@ pub enum Request {
     /// after it the guest forgets the connection, and says nothing until a host speaks to it: a clone's host, which
     /// begins with its own preamble.
     Freeze,
+    /// The machine is about to be saved with all that runs in it, and goes on here, in a clone, or in both. Answer:
+    /// [`Reply::Held`]; after it the guest sends nothing and hears nothing but [`Wake`] on this stream, which is
+    /// answered with [`Reply::Done`] or [`Reply::Failed`]. All streams go on then, as they were.
+    Hold,
     /// Runs a fixed amount of plain arithmetic, and says how long it took: compared with the same on the host
     /// it gives the emulator's factor. Answer: [`Reply::Spun`].
     Spin {
@@ -173,6 +177,17 @@ pub enum Control {
     Signal(u8),
 }
 
+/// From the host on an open [`Request::Hold`] stream: time has passed, and the machine may be another one now.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Wake {
+    /// Nanoseconds since 1970.
+    pub clock_ns: u64,
+    /// Fresh random bytes for the kernel's pool.
+    pub seed: Vec<u8>,
+    /// The host name of a clone, which gets a machine-id of its own, too. `None` for a machine that stays who it is.
+    pub hostname: Option<Vec<u8>>,
+}
+
 /// What a path in the guest is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FileKind {
@@ -250,6 +265,8 @@ pub enum Reply {
     FileEnd(Stat),
     /// It is done.
     Done,
+    /// Nothing more comes before [`Wake`].
+    Held,
     /// [`Request::Spin`] took so long.
     Spun {
         /// Nanoseconds by the guest's monotonic clock.

@@ -1,6 +1,7 @@
 use crate::frame::{
     HEADER, Header, HeaderFault, Kind, MAX_MESSAGE, MAX_PAYLOAD, PREAMBLE, VERSION,
 };
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
 
 /// Streams that may be open at the same time.
@@ -154,9 +155,19 @@ pub struct Mux {
     next: u32,
     /// Credit is held back, since too much waits to be written already.
     withheld: bool,
+    /// Nothing is sent at all ([`Mux::hold`]).
+    held: bool,
 }
 
-#[derive(Debug)]
+/// One end of a connection that stands still, to be written down ([`Mux::at_rest`]) and taken up again later
+/// ([`Mux::resume`]), by another process or more than one: the peer is cloned with it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AtRest {
+    streams: BTreeMap<u32, Stream>,
+    next: u32,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Stream {
     /// What the peer may still send.
     receive_credit: usize,
@@ -171,7 +182,7 @@ struct Stream {
     closed_there: bool,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 enum Pending {
     Message(Vec<u8>),
     Finish(u8),
@@ -211,7 +222,60 @@ impl Mux {
             streams: BTreeMap::new(),
             next: 1,
             withheld: false,
+            held: false,
         }
+    }
+
+    /// Opens a stream with an encoded request, and sends nothing more until [`Mux::release`]: what is sent meanwhile
+    /// waits, as without credit, and no other stream can be opened.
+    pub fn hold(&mut self, request: &[u8]) -> Result<StreamId, SendError> {
+        let id = self.open(request)?;
+        self.held = true;
+        Ok(id)
+    }
+
+    /// Ends the silence: with an encoded message on the stream that began it.
+    pub fn release(&mut self, id: StreamId, message: &[u8]) -> Result<(), SendError> {
+        self.held = false;
+        let sent = self.send_message(id, message);
+        let ids: Vec<u32> = self.streams.keys().copied().collect();
+        for id in ids {
+            self.consume(StreamId(id), 0);
+            self.flush(id);
+            self.forget_if_done(id);
+        }
+        sent
+    }
+
+    /// What this end is, if no byte is under way: nothing waits to be written, and no frame has come by half.
+    pub fn at_rest(&self) -> Option<AtRest> {
+        let still = self.greeted
+            && self.dead.is_none()
+            && self.input.is_empty()
+            && self.events.is_empty()
+            && self.outgoing().is_empty();
+        still.then(|| AtRest {
+            streams: self.streams.clone(),
+            next: self.next,
+        })
+    }
+
+    /// Takes up an opener's end. What was received and not yet dealt with then is taken as dealt with: the peer gets
+    /// its credit back. It is silent until [`Mux::release`].
+    pub fn resume(rest: AtRest) -> Self {
+        let mut mux = Self::new(Side::Opener);
+        // Both have said it already.
+        mux.out.clear();
+        mux.synced = true;
+        mux.greeted = true;
+        mux.streams = rest.streams;
+        mux.next = rest.next;
+        mux.held = true;
+        let ids: Vec<u32> = mux.streams.keys().copied().collect();
+        for id in ids {
+            mux.consume(StreamId(id), WINDOW);
+        }
+        mux
     }
 
     /// Takes bytes from the peer. After an error every call gives the same error; events that came before it
@@ -263,7 +327,7 @@ impl Mux {
         if request.len() > MAX_MESSAGE {
             return Err(SendError::TooLong);
         }
-        if self.streams.len() >= MAX_STREAMS || self.next == u32::MAX {
+        if self.held || self.streams.len() >= MAX_STREAMS || self.next == u32::MAX {
             return Err(SendError::Full);
         }
         let id = self.next;
@@ -320,6 +384,7 @@ impl Mux {
     /// How many bytes [`Mux::send_data`] would take at least in one frame; 0 for a stream that is gone.
     pub fn room(&self, id: StreamId) -> usize {
         match self.streams.get(&id.0) {
+            Some(_) if self.held => 0,
             Some(stream) if !stream.closed_here && stream.pending.is_empty() => stream
                 .send_credit
                 .saturating_sub(OVERHEAD)
@@ -369,7 +434,7 @@ impl Mux {
         };
         stream.owed = (stream.owed + cost).min(WINDOW - stream.receive_credit);
         // Small steps would double the number of frames; a quarter keeps the peer busy.
-        if stream.owed < WINDOW / 4 || stream.closed_there {
+        if self.held || stream.owed < WINDOW / 4 || stream.closed_there {
             return;
         }
         if self.out.len() - self.written >= OUT_LIMIT {
@@ -408,7 +473,7 @@ impl Mux {
 
     /// Sends what waits on a stream, as far as its credit goes.
     fn flush(&mut self, id: u32) {
-        let Some(stream) = self.streams.get_mut(&id) else {
+        let Some(stream) = self.streams.get_mut(&id).filter(|_| !self.held) else {
             return;
         };
         while let Some(item) = stream.pending.front() {

@@ -5,8 +5,8 @@ use std::collections::{HashMap, VecDeque};
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
-use wire::message::{Exec, Exit, Failure, Reply, Request, RunAs, decode, encode};
-use wire::{Event, Mux, Side, StreamId};
+use wire::message::{Exec, Exit, Failure, Reply, Request, RunAs, Wake, decode, encode};
+use wire::{AtRest, Event, Mux, Side, StreamId};
 
 /// No test waits longer than this for one thing.
 pub(crate) const LIMIT: Duration = Duration::from_mins(1);
@@ -49,6 +49,39 @@ impl Client {
             owed: Vec::new(),
             limit: LIMIT,
         }
+    }
+
+    /// A host that takes up a saved machine.
+    pub(crate) fn resumed(port: UnixStream, rest: AtRest) -> Self {
+        Self {
+            mux: Mux::resume(rest),
+            ..Self::new(port)
+        }
+    }
+
+    /// Streams that another client opened.
+    pub(crate) fn adopt(&mut self, streams: &[StreamId]) {
+        for id in streams {
+            self.got.entry(*id).or_default();
+        }
+    }
+
+    /// Has the guest hold still.
+    #[track_caller]
+    pub(crate) fn hold(&mut self) -> (StreamId, AtRest) {
+        let id = self.mux.hold(&encode(&Request::Hold)).unwrap();
+        self.adopt(&[id]);
+        assert_eq!(self.reply(id), Reply::Held);
+        (id, self.mux.at_rest().unwrap())
+    }
+
+    /// Has it go on.
+    #[track_caller]
+    pub(crate) fn wake(&mut self, id: StreamId, wake: &Wake) {
+        self.mux.release(id, &encode(wake)).unwrap();
+        assert_eq!(self.reply(id), Reply::Done);
+        assert_eq!(self.next(id), Got::Closed);
+        self.mux.close(id).unwrap();
     }
 
     pub(crate) fn open(&mut self, request: &Request) -> StreamId {

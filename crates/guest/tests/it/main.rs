@@ -10,6 +10,7 @@
 mod client;
 mod ends;
 mod files;
+mod hold;
 mod lists;
 mod sessions;
 mod setup;

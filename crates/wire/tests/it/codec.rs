@@ -83,6 +83,7 @@ fn request() -> impl Strategy<Value = Request> {
         prop::collection::vec(prop::collection::vec(bytes(), 0..3), 0..3)
             .prop_map(|commands| Request::Warm { commands }),
         Just(Request::Freeze),
+        Just(Request::Hold),
         any::<u32>().prop_map(|grace_ms| Request::EndSessions { grace_ms }),
         Just(Request::PowerOff),
         any::<u64>().prop_map(|rounds| Request::Spin { rounds }),
@@ -132,6 +133,7 @@ fn reply() -> impl Strategy<Value = Reply> {
         stat().prop_map(Reply::File),
         stat().prop_map(Reply::FileEnd),
         Just(Reply::Done),
+        Just(Reply::Held),
         any::<(u64, u64)>().prop_map(|(nanos, value)| Reply::Spun { nanos, value }),
     ]
 }
