@@ -2,18 +2,19 @@
 
 use crate::error::CommandError;
 use crate::setup;
+use base::Size;
 use image::Silent;
 use machine::{Accel, Begin, Disk, Process as Qemu, Ram, Spec as MachineSpec};
 use std::ffi::OsString;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
-use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use store::Spec;
-use supervisor::{LaunchError, Launched, Launcher, Process};
-use template::{Held, Key, Store as TemplateStore, Template, disks};
+use supervisor::{Freezer, LaunchError, Launched, Launcher, Memory, Process};
+use template::{Fit, Held, Key, Running, Snapshot, Store as TemplateStore, Template, disks};
 
 /// Starts QEMU for sandboxes whose parts are in this data directory.
 #[derive(Debug)]
@@ -37,6 +38,17 @@ impl Launcher for QemuLauncher {
         let mut launched = launched.map_err(sentence)?;
         launched.notice = self.notice.take();
         Ok(launched)
+    }
+
+    fn resume(
+        &mut self,
+        spec: &Spec,
+        directory: &Path,
+        memory: Memory,
+        scratch: &File,
+    ) -> Result<Launched, LaunchError> {
+        self.resume_snapshot(spec, directory, memory, scratch)
+            .map_err(sentence)
     }
 
     fn format_scratch(&mut self, spec: &Spec, scratch: &File) -> Result<(), LaunchError> {
@@ -91,7 +103,7 @@ impl QemuLauncher {
         template: &Template,
         scratch: &File,
     ) -> Result<Launched, CommandError> {
-        let error = match self.resume(spec, template, scratch) {
+        let error = match self.resume_template(spec, template, scratch) {
             Ok(launched) => return Ok(launched),
             Err(error) => error,
         };
@@ -102,26 +114,73 @@ impl QemuLauncher {
         self.boot(spec, scratch)
     }
 
-    fn resume(
+    fn resume_template(
         &self,
         spec: &Spec,
         template: &Template,
         scratch: &File,
     ) -> Result<Launched, CommandError> {
-        // A machine that stays is to give back what it frees, and to be saved cheaply: its memory is its own. Others
+        // A machine that stays is to give back what it frees, and to be frozen cheaply: its memory is its own. Others
         // share what they don't change.
-        let (ram, held) = if spec.keep || spec.detached {
-            (Ram::Shared(template.own_ram()?), None)
+        let memory = if spec.keep || spec.detached {
+            Given::Own(template.own_ram()?)
         } else {
-            let held = template.hold()?;
-            (Ram::Private(held.try_clone()?), Some(held))
+            Given::Shared(template.hold()?)
+        };
+        self.go_on(spec, memory, template.state(), scratch)
+    }
+
+    fn resume_snapshot(
+        &self,
+        spec: &Spec,
+        directory: &Path,
+        memory: Memory,
+        scratch: &File,
+    ) -> Result<Launched, CommandError> {
+        // The disk's size is a part of the hardware.
+        rustix::fs::ftruncate(scratch, spec.disk.bytes())?;
+        let shape = self
+            .spec(spec, Ram::Own, Begin::Resume, scratch)?
+            .shape()?;
+        let snapshot = Snapshot::open(directory, &Fit::of(&shape, &self.qemu)?)?;
+        snapshot.copy_scratch(scratch)?;
+        let memory = match memory {
+            Memory::Own => snapshot.own_ram()?.map(Given::Own),
+            Memory::Shared => snapshot.hold()?.map(Given::Shared),
+        };
+        self.go_on(
+            spec,
+            memory.unwrap_or(Given::InState),
+            snapshot.state(),
+            scratch,
+        )
+    }
+
+    /// Starts a machine that goes on from a state.
+    fn go_on(
+        &self,
+        spec: &Spec,
+        memory: Given,
+        state: &File,
+        scratch: &File,
+    ) -> Result<Launched, CommandError> {
+        let (ram, own, held) = match memory {
+            Given::Own(ram) => (Ram::Shared(ram.try_clone()?), Some(ram), None),
+            Given::Shared(held) => (Ram::Private(held.try_clone()?), None, Some(held)),
+            Given::InState => (Ram::Own, None, None),
         };
         let machine = self.spec(spec, ram, Begin::Resume, scratch)?;
+        let fit = Fit::of(&machine.shape()?, &self.qemu)?;
         let started = machine::launch(&machine, &self.role)?;
         let mut monitor = machine::Monitor::new(started.qmp.try_clone()?);
-        let deadline = Instant::now() + RESUME;
-        monitor.resume(template.state(), &started.stderr, deadline)?;
-        Ok(launched(started, held))
+        monitor.resume(state, &started.stderr, Instant::now() + RESUME)?;
+        let running = Running {
+            monitor,
+            ram: own,
+            scratch: scratch.try_clone()?.into(),
+            fit,
+        };
+        Ok(launched(started, running, held))
     }
 
     fn boot(&self, spec: &Spec, scratch: &File) -> Result<Launched, CommandError> {
@@ -131,8 +190,22 @@ impl QemuLauncher {
             initramfs: machine::sealed_copy("initramfs", kernel.initramfs()?.as_slice())?,
             words: Vec::new(),
         };
-        let machine = self.spec(spec, Ram::Own, begin, scratch)?;
-        Ok(launched(machine::launch(&machine, &self.role)?, None))
+        let (ram, own) = if spec.keep || spec.detached {
+            let ram = machine::new_ram("efimera-machine", MachineSpec::ram_size(spec.memory))?;
+            (Ram::Shared(ram.try_clone()?), Some(ram))
+        } else {
+            (Ram::Own, None)
+        };
+        let machine = self.spec(spec, ram, begin, scratch)?;
+        let fit = Fit::of(&machine.shape()?, &self.qemu)?;
+        let started = machine::launch(&machine, &self.role)?;
+        let running = Running {
+            monitor: machine::Monitor::new(started.qmp.try_clone()?),
+            ram: own,
+            scratch: scratch.try_clone()?.into(),
+            fit,
+        };
+        Ok(launched(started, running, None))
     }
 
     fn spec(
@@ -173,7 +246,10 @@ impl QemuLauncher {
                 disk(scratch.try_clone()?.into(), false, disks::SCRATCH)?,
                 disk(workspace.into_parts().0.into(), true, disks::WORKSPACE)?,
             ],
-            max_file_size: Some(spec.disk),
+            // A state may hold all of the memory.
+            max_file_size: Some(Size(
+                spec.disk.bytes().max(2 * MachineSpec::ram_size(spec.memory).bytes()),
+            )),
             required_layers: std::collections::BTreeSet::new(),
         })
     }
@@ -186,7 +262,17 @@ fn booted_instead(why: &str) -> String {
     format!("the machine booted, since its template can't be used: {why}")
 }
 
-fn launched(started: machine::Machine, held: Option<Held>) -> Launched {
+/// The memory that a machine goes on with.
+enum Given {
+    /// Its own, in a file.
+    Own(OwnedFd),
+    /// One that others have as well, and nobody can change.
+    Shared(Held),
+    /// Of its QEMU alone, filled from the state.
+    InState,
+}
+
+fn launched(started: machine::Machine, running: Running, held: Option<Held>) -> Launched {
     let name = |layer: &jail::Layer| match serde_json::to_value(layer) {
         Ok(serde_json::Value::String(name)) => name,
         _ => format!("{layer:?}"),
@@ -208,19 +294,36 @@ fn launched(started: machine::Machine, held: Option<Held>) -> Launched {
         complaints: Some(started.stderr),
         process: Box::new(Monitor {
             qemu: started.process,
-            _qmp: started.qmp,
+            running: Arc::new(Mutex::new(running)),
             _held: held,
         }),
     }
 }
 
-/// QEMU's process, with its monitor's socket held open: QEMU keeps asking for a new one otherwise.
+/// QEMU's process.
 #[derive(Debug)]
 struct Monitor {
     qemu: Qemu,
-    _qmp: UnixStream,
+    /// What freezes it. Its monitor's socket is held open here: QEMU keeps asking for a new one otherwise.
+    running: Arc<Mutex<Running>>,
     /// The memory that it shares with others, for others to find.
     _held: Option<Held>,
+}
+
+/// See [`Freezer`].
+struct FreezeMachine(Arc<Mutex<Running>>);
+
+impl Freezer for FreezeMachine {
+    fn freeze(&mut self, directory: &Path) -> Result<(), LaunchError> {
+        // A thread that failed with it has left the monitor in an unknown state.
+        let mut running = self
+            .0
+            .lock()
+            .map_err(|_| LaunchError("QEMU's monitor is of no use any more".to_owned()))?;
+        running
+            .freeze(directory)
+            .map_err(|error| sentence(error.into()))
+    }
 }
 
 impl Process for Monitor {
@@ -246,6 +349,10 @@ impl Process for Monitor {
     fn kill(&mut self) {
         // It is gone, or it is being reaped: either way there is nothing left to end.
         let _ended: io::Result<_> = self.qemu.kill();
+    }
+
+    fn freezer(&self) -> Option<Box<dyn Freezer>> {
+        Some(Box::new(FreezeMachine(Arc::clone(&self.running))))
     }
 }
 

@@ -56,12 +56,8 @@ struct Facts {
 
 impl Facts {
     fn of(store: &Store, head: &ResultHead, changes: &ChangeSet) -> Result<Self> {
-        let baseline = Baseline::load(&store.baseline_dir(&head.spec.baseline));
-        let (added_lines, removed_lines) = match &baseline {
-            Ok(baseline) => crate::verbs::diff::line_counts(store, head, baseline, changes)?,
-            Err(_) => (0, 0),
-        };
-        let left_out = baseline
+        let (added_lines, removed_lines) = changed_lines(store, head, changes)?;
+        let left_out = Baseline::load(&store.baseline_dir(&head.spec.baseline))
             .map(|baseline| baseline.left_out)
             .unwrap_or_default();
         Ok(Self {
@@ -70,6 +66,18 @@ impl Facts {
             left_out,
             alive: store.is_alive(&head.spec.name)?,
         })
+    }
+}
+
+/// Lines that a result added and removed; none when its baseline can't be read any more.
+pub(crate) fn changed_lines(
+    store: &Store,
+    head: &ResultHead,
+    changes: &ChangeSet,
+) -> Result<(u64, u64)> {
+    match Baseline::load(&store.baseline_dir(&head.spec.baseline)) {
+        Ok(baseline) => crate::verbs::diff::line_counts(store, head, &baseline, changes),
+        Err(_) => Ok((0, 0)),
     }
 }
 

@@ -12,12 +12,12 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use store::{Dirs, Lock, Store};
-use supervisor::Start;
+use supervisor::{Resume, Start};
 
 /// A role and the words that came with it.
 #[derive(Debug)]
 pub(crate) enum Role<'a> {
-    /// `__supervise DATA CACHE RUN NAME TIMEZONE`, with the first client's socket as standard input and the
+    /// `__supervise DATA CACHE RUN NAME TIMEZONE [restore|fork SNAPSHOT]`, with the first client's socket as standard input and the
     /// sandbox's lock as standard output.
     Supervise(&'a [OsString]),
     /// `__vmm DESCRIPTOR`, as `machine` starts it.
@@ -109,10 +109,19 @@ fn supervise(words: &[OsString]) -> Result<(), CommandError> {
         lock: Lock::inherited(lock)?,
         first_client: Some(UnixStream::from(client)),
         timezone: text(words, 4),
+        resume: words.get(6).map(|directory| Resume {
+            directory: PathBuf::from(directory),
+            fork: text(words, 5) == FORK,
+        }),
     };
     supervisor::run(start, &mut launcher)?;
     Ok(())
 }
+
+/// The word for a machine that becomes another one than it was.
+pub(crate) const FORK: &str = "fork";
+/// The word for one that stays who it is.
+pub(crate) const RESTORE: &str = "restore";
 
 /// An inherited descriptor, moved away from the standard ones.
 fn inherited(fd: impl AsFd) -> std::io::Result<OwnedFd> {

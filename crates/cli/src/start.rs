@@ -1,6 +1,7 @@
 //! From a wish to a running sandbox: find what it needs, collect and pack the workspace, write the record, start
 //! the supervisor, carry the session, tell how it ended.
 
+mod attempts;
 mod boot;
 mod ingredients;
 mod pack;
@@ -25,6 +26,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Command as Program, Stdio};
 use store::{Ending, GuestUser, Lock, Spec, Store, StoreError};
+use supervisor::Resume;
 use supervisor::client::Connection;
 use supervisor::control::{Command, End, Note};
 use wire::message::Exec;
@@ -53,50 +55,26 @@ pub(crate) fn run(context: &Context, wish: Wish) -> Result<u8> {
         .template
         .then(|| template::ensure(context, &ingredients, &wish.machine))
         .flatten();
-    let user = guest_user(context);
-    let created = create(&store, &wish, |name| Spec {
-        name,
-        created: jiff::Timestamp::now().as_second(),
-        workspace: packed.baseline.root.clone(),
-        cwd: packed.cwd.clone(),
-        command: wish.argv.iter().map(|word| base::escape(word)).collect(),
-        variables: wish
-            .env
-            .iter()
-            .map(|(name, _)| base::escape(name))
-            .collect(),
-        baseline: key(&packed.baseline),
-        from: wish.from.clone(),
-        image: ingredients.image,
-        kernel: ingredients.kernel.clone(),
-        template: template.clone(),
-        cpus: ingredients.cpus,
-        memory: wish.machine.memory,
-        disk: wish.machine.disk,
-        accel: ingredients.accel.as_str().to_owned(),
-        keep: wish.keep,
-        tty: wish.tty,
-        detached: wish.detach,
-        linger: wish.linger,
-        timeout: wish.timeout,
-        artifacts: wish.artifacts.clone(),
-        user: user.clone(),
+    let prepared = Prepared {
+        user: guest_user(context),
+        packed,
+        ingredients,
+        template,
+    };
+    if wish.attempts > 1 {
+        return attempts::run(context, &store, &wish, &prepared, hold);
+    }
+    let created = create(&store, wish.name.as_ref(), |name| {
+        prepared.spec(&wish, name, None)
     })?;
     drop(hold);
     let name = created.record.spec.name.clone();
-    let mut connection = supervise(context, &name, created.lock)?;
+    let mut connection = supervise(context, &name, created.lock, None)?;
     if let Some(from) = wish.from.as_ref().filter(|_| !wish.clean) {
         replay::replay(context, &store, from, &mut connection)?;
     }
     let stdin = !wish.detach && session::has_stdin();
-    let exec = Exec {
-        argv: wish.argv.clone(),
-        env: wish.env.clone(),
-        cwd: working_directory(&created.record.spec, wish.workdir.as_deref()),
-        user: wish.user.clone(),
-        tty: wish.tty.then(terminal::size),
-        stdin,
-    };
+    let exec = exec(&wish, &created.record.spec, stdin);
     let command = Command::Run {
         exec,
         detach: wish.detach,
@@ -105,11 +83,65 @@ pub(crate) fn run(context: &Context, wish: Wish) -> Result<u8> {
         return detach(context, &mut connection, &command, &name);
     }
     let outcome = session::run(ui, &mut connection, &command, wish.tty, stdin);
-    if packed.is_new {
+    if prepared.packed.is_new {
         // The one that it takes the place of may be nobody's.
         pick::tidy_up(context, &store);
     }
     finish(context, &store, &name, &wish, outcome)
+}
+
+/// What all machines of one `run` have in common.
+struct Prepared {
+    user: GuestUser,
+    packed: pack::Packed,
+    ingredients: ingredients::Ingredients,
+    template: Option<String>,
+}
+
+impl Prepared {
+    fn spec(&self, wish: &Wish, name: Name, group: Option<Name>) -> Spec {
+        Spec {
+            name,
+            created: jiff::Timestamp::now().as_second(),
+            workspace: self.packed.baseline.root.clone(),
+            cwd: self.packed.cwd.clone(),
+            command: wish.argv.iter().map(|word| base::escape(word)).collect(),
+            variables: wish
+                .env
+                .iter()
+                .map(|(name, _)| base::escape(name))
+                .collect(),
+            baseline: key(&self.packed.baseline),
+            from: wish.from.clone(),
+            image: self.ingredients.image,
+            kernel: self.ingredients.kernel.clone(),
+            template: self.template.clone(),
+            cpus: self.ingredients.cpus,
+            memory: wish.machine.memory,
+            disk: wish.machine.disk,
+            accel: self.ingredients.accel.as_str().to_owned(),
+            keep: wish.keep,
+            tty: wish.tty,
+            detached: wish.detach,
+            linger: wish.linger,
+            timeout: wish.timeout,
+            artifacts: wish.artifacts.clone(),
+            user: self.user.clone(),
+            group,
+        }
+    }
+}
+
+/// The command as the guest is told.
+fn exec(wish: &Wish, spec: &Spec, stdin: bool) -> Exec {
+    Exec {
+        argv: wish.argv.clone(),
+        env: wish.env.clone(),
+        cwd: working_directory(spec, wish.workdir.as_deref()),
+        user: wish.user.clone(),
+        tty: wish.tty.then(terminal::size),
+        stdin,
+    }
 }
 
 /// What is left to say and to give back when a session is over, however it was.
@@ -180,7 +212,13 @@ fn detach(
 }
 
 /// Starts the supervisor of a sandbox whose lock we hold, and gives the connection that it inherited.
-pub(crate) fn supervise(context: &Context, name: &Name, lock: Lock) -> Result<Connection> {
+/// Its machine goes on from `resume`, if that is given.
+pub(crate) fn supervise(
+    context: &Context,
+    name: &Name,
+    lock: Lock,
+    resume: Option<&Resume>,
+) -> Result<Connection> {
     let (ours, theirs) = UnixStream::pair()?;
     let dirs = &context.dirs;
     let role = roles::command("__supervise");
@@ -188,7 +226,12 @@ pub(crate) fn supervise(context: &Context, name: &Name, lock: Lock) -> Result<Co
     program
         .args(&role[1..])
         .args([&dirs.data, &dirs.cache, &dirs.run])
-        .args([name.as_str(), &timezone()])
+        .args([name.as_str(), &timezone()]);
+    if let Some(Resume { directory, fork }) = resume {
+        let word = if *fork { roles::FORK } else { roles::RESTORE };
+        program.arg(word).arg(directory);
+    }
+    program
         .env_clear()
         .current_dir("/")
         .stdin(Stdio::from(OwnedFd::from(theirs)))
@@ -200,8 +243,13 @@ pub(crate) fn supervise(context: &Context, name: &Name, lock: Lock) -> Result<Co
     Ok(Connection::new(ours)?)
 }
 
-fn create(store: &Store, wish: &Wish, spec: impl Fn(Name) -> Spec) -> Result<store::Created> {
-    if let Some(name) = &wish.name {
+/// Makes the record of a sandbox: of this name, or of one that is free.
+pub(crate) fn create(
+    store: &Store,
+    name: Option<&Name>,
+    spec: impl Fn(Name) -> Spec,
+) -> Result<store::Created> {
+    if let Some(name) = name {
         return Ok(store.create(spec(name.clone()))?);
     }
     let now = jiff::Timestamp::now().as_nanosecond();
@@ -217,7 +265,7 @@ fn create(store: &Store, wish: &Wish, spec: impl Fn(Name) -> Spec) -> Result<sto
     Err(CommandError::new("No free name was found").hint("choose one with --name"))
 }
 
-fn refuse_taken(store: &Store, name: &Name) -> Result {
+pub(crate) fn refuse_taken(store: &Store, name: &Name) -> Result {
     if store.is_alive(name)? {
         return Err(
             CommandError::usage(format!("There is a running sandbox of the name {name}")).hint(

@@ -11,17 +11,20 @@ pub(crate) mod diff;
 pub(crate) mod discard;
 pub(crate) mod doctor;
 pub(crate) mod exec;
+pub(crate) mod fork;
 pub(crate) mod image;
 pub(crate) mod inspect;
 pub(crate) mod logs;
 pub(crate) mod ls;
 pub(crate) mod man;
 pub(crate) mod purge;
+pub(crate) mod restore;
 pub(crate) mod results;
 pub(crate) mod rm;
 pub(crate) mod run;
 pub(crate) mod setup;
 pub(crate) mod shell;
+pub(crate) mod snapshot;
 pub(crate) mod start;
 pub(crate) mod stop;
 pub(crate) mod version;
@@ -40,6 +43,9 @@ pub(crate) enum Verb {
     Stop(stop::StopArgs),
     Start(start::StartArgs),
     Rm(rm::RmArgs),
+    Snapshot(snapshot::SnapshotArgs),
+    Restore(restore::RestoreArgs),
+    Fork(fork::ForkArgs),
     Diff(diff::DiffArgs),
     Apply(apply::ApplyArgs),
     Discard(discard::DiscardArgs),
@@ -69,6 +75,9 @@ pub(crate) fn run(context: Context, verb: Verb) -> Result<u8> {
         Verb::Stop(args) => stop::run(&context, &args),
         Verb::Start(args) => start::run(&context, &args),
         Verb::Rm(args) => rm::run(&context, &args),
+        Verb::Snapshot(args) => snapshot::run(&context, &args),
+        Verb::Restore(args) => restore::run(&context, &args),
+        Verb::Fork(args) => fork::run(&context, &args),
         Verb::Diff(args) => diff::run(&context, &args),
         Verb::Apply(args) => apply::run(&context, &args),
         Verb::Discard(args) => discard::run(&context, &args),

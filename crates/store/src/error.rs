@@ -59,6 +59,9 @@ pub enum StoreError {
     /// No such result.
     #[error("There is no result `{0}`")]
     NoResult(Name),
+    /// The sandbox has a snapshot of that label.
+    #[error("The sandbox `{0}` has a snapshot `{1}` already")]
+    LabelTaken(Name, String),
     /// It runs, so it can't be removed or started.
     #[error("The sandbox `{0}` is running")]
     Running(Name),

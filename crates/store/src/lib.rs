@@ -27,6 +27,7 @@ mod log;
 mod record;
 mod results;
 mod sandboxes;
+mod snapshots;
 mod socket;
 #[cfg(test)]
 mod tests;
@@ -38,4 +39,5 @@ pub use log::{LogPiece, LogReader, OutputLog, SEGMENT};
 pub use record::*;
 pub use results::{RESULT_FILES, ResultDir, Results};
 pub use sandboxes::{Created, Healed, Listed, Listing, Lock};
+pub use snapshots::{Label, LabelError, NewSnapshot, SnapshotHead};
 pub use socket::{bind, connect};

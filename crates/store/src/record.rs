@@ -53,6 +53,17 @@ pub struct Spec {
     pub artifacts: Vec<String>,
     /// The user in the machine.
     pub user: GuestUser,
+    /// Whose fork or which attempt it is: sandboxes of one group tried the same, and their results are compared. The
+    /// group has the name of its first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group: Option<Name>,
+}
+
+impl Spec {
+    /// The name of its group: of the sandbox that was forked, or of the first of several attempts.
+    pub fn group_name(&self) -> &Name {
+        self.group.as_ref().unwrap_or(&self.name)
+    }
 }
 
 /// The user that owns the workspace inside.

@@ -66,6 +66,7 @@ fn spec(text: &str) -> Spec {
             uid: 1000,
             gid: 1000,
         },
+        group: None,
     }
 }
 

@@ -2,6 +2,7 @@
 //! ([`wire::Mux`], the command line being the opener), with these requests and notes on them.
 
 use serde::{Deserialize, Serialize};
+use store::Label;
 use wire::message::{Exec, Exit, Request};
 
 /// Opens a stream from the command line to a supervisor.
@@ -34,6 +35,11 @@ pub enum Command {
         /// A kept sandbox goes away too, scratch disk and all (`rm`).
         remove: bool,
     },
+    /// Freezes the machine with all that runs in it, and lets it go on. Answer: [`Note::Saved`] or [`Note::Failed`].
+    Snapshot(Label),
+    /// Puts a frozen machine in the place of the running one; sessions that were there then go on with their clients,
+    /// others end. Answer: [`Note::Saved`] or [`Note::Failed`], after which the running one goes on.
+    Restore(Label),
     /// What the supervisor knows. Answer: [`Note::Status`].
     Status,
     /// Waits until the machine is set up (for `start`). Answers: [`Note::Booting`] while it isn't,

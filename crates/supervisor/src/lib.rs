@@ -16,11 +16,12 @@ mod vmm;
 pub use commits::{CommitRefs, PACK, REFS, Ref};
 pub use error::RunError;
 pub use given::GivenError;
-pub use vmm::{LaunchError, Launched, Launcher, Process};
+pub use vmm::{Freezer, LaunchError, Launched, Launcher, Memory, Process};
 
 use base::Name;
 use std::os::fd::AsFd as _;
 use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
 use store::{Ending, Lock, Store};
 
 /// What a supervisor starts with.
@@ -37,6 +38,17 @@ pub struct Start {
     pub first_client: Option<UnixStream>,
     /// The host's zone as a name below `/usr/share/zoneinfo`; empty for UTC.
     pub timezone: String,
+    /// Where its machine goes on from. `None`: it begins, with the disk that it has if it has one.
+    pub resume: Option<Resume>,
+}
+
+/// A snapshot to go on from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Resume {
+    /// The snapshot's directory.
+    pub directory: PathBuf,
+    /// The sandbox is another one than that which was frozen, and gets a name and an identity of its own.
+    pub fork: bool,
 }
 
 /// Runs a sandbox until its end: returns when the machine is gone, the result is written and the sandbox's

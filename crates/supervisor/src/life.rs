@@ -35,6 +35,11 @@ pub(crate) enum Event {
     LaunchFailed(String),
     /// The guest is set up.
     GuestReady,
+    /// A frozen machine goes on: the first one of this sandbox, or in the place of the one that ran.
+    Resumed {
+        /// The sandbox's own command runs in it.
+        running: bool,
+    },
     /// A client gave the sandbox's own command.
     Asked,
     /// The command runs.
@@ -265,6 +270,7 @@ impl Life {
                 }
             }
             Event::GuestReady => self.guest_ready(now, &mut todo),
+            Event::Resumed { running } => self.resumed(now, running, &mut todo),
             Event::Asked => self.asked(now, &mut todo),
             Event::MainStarted => {}
             Event::MainEnded(ending) => self.main_ended(now, ending, &mut todo),
@@ -315,6 +321,25 @@ impl Life {
             Main::None => todo.push(Action::Record(State::Idle)),
             Main::Asked => self.start_main(now, todo),
             _ => {}
+        }
+    }
+
+    fn resumed(&mut self, now: Duration, running: bool, todo: &mut Vec<Action>) {
+        if !matches!(self.phase, Phase::Booting { .. } | Phase::Up) {
+            return;
+        }
+        self.phase = Phase::Up;
+        self.ending = None;
+        self.linger = None;
+        if running {
+            self.ran = true;
+            self.main = Main::Running {
+                timeout: self.rules.timeout.map(|timeout| now + timeout),
+            };
+            todo.push(Action::Record(State::Running));
+        } else {
+            self.main = Main::None;
+            todo.push(Action::Record(State::Idle));
         }
     }
 

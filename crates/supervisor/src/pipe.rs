@@ -4,7 +4,7 @@
 use rustix::io::Errno;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use wire::{Event, Mux, ProtocolError, Side};
+use wire::{AtRest, Event, Mux, ProtocolError, Side};
 
 /// Bytes that are read from one descriptor before others get their turn.
 const TURN: usize = 256 * 1024;
@@ -37,6 +37,13 @@ impl Pipe {
             mux: Mux::new(side),
             ended: false,
         })
+    }
+
+    /// The pipe to a guest that was frozen in the middle of a connection.
+    pub(crate) fn resumed(fd: OwnedFd, rest: AtRest) -> io::Result<Self> {
+        let mut pipe = Self::new(fd, Side::Opener)?;
+        pipe.mux = Mux::resume(rest);
+        Ok(pipe)
     }
 
     /// Takes in what is there, up to one turn's worth. True when there may be more.

@@ -200,6 +200,12 @@ impl Saver {
         self.remember(job);
     }
 
+    /// Forgets what is known of the machine: it is another one now.
+    pub(crate) fn forget(&mut self) {
+        self.job = None;
+        self.known = KnownState::default();
+    }
+
     pub(crate) fn owns(&self, stream: StreamId) -> bool {
         self.job.as_ref().and_then(Job::stream) == Some(stream)
     }

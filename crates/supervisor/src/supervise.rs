@@ -13,9 +13,11 @@
 mod actions;
 mod clients;
 mod guest;
+mod snapshot;
 #[cfg(test)]
 mod tests;
-use crate::Start;
+use self::snapshot::Snapshotting;
+use crate::{Resume, Start};
 use crate::control::Note;
 use crate::error::RunError;
 use crate::given::Given;
@@ -23,7 +25,7 @@ use crate::life::{Event as LifeEvent, Life, Rules};
 use crate::pipe::{Pipe, PipeError};
 use crate::relay::{Pushed, Queue, Role};
 use crate::saver::Saver;
-use crate::vmm::{Launcher, Process};
+use crate::vmm::{Launched, Launcher, Process};
 use base::{Digest, Name};
 use machine::Console;
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -34,9 +36,10 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use store::{Ending, Lock, OutputLog, Record, State, Store};
-use wire::{Side, StreamId};
+use wire::{AtRest, Side, StreamId};
 
 /// Clients at the same time.
 const MAX_CLIENTS: usize = 64;
@@ -62,6 +65,7 @@ enum Wake {
     Console,
     Complaints,
     MonitorEnded,
+    Copied,
     Client(u64),
 }
 
@@ -96,6 +100,11 @@ pub(crate) struct Supervisor<'a> {
     concluded: Option<(Ending, Note)>,
     waiters: Vec<Waiter>,
     saver: Saver,
+    snapshotting: Option<Snapshotting>,
+    /// Where the first machine goes on from.
+    resume: Option<Resume>,
+    /// Tells this supervisor's relays from those of another one before it.
+    era: u64,
     last_changes: Option<Digest>,
     log: Option<OutputLog>,
     boot_ms: u64,
@@ -122,6 +131,7 @@ struct Machine {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Use {
     Setup,
+    Hold,
     EndSessions,
     Relay(u64),
 }
@@ -202,9 +212,10 @@ impl<'a> Supervisor<'a> {
             lock,
             first_client,
             timezone,
+            resume,
         } = start;
         let mut record = store.record(&name)?;
-        let again = record.state != State::Created;
+        let again = record.state != State::Created || resume.is_some();
         record.state = State::Booting;
         record.supervisor_pid = Some(std::process::id());
         record.vmm_pid = None;
@@ -257,6 +268,9 @@ impl<'a> Supervisor<'a> {
             owner_is_silent: false,
             concluded: None,
             waiters: Vec::new(),
+            snapshotting: None,
+            resume,
+            era: snapshot::era(),
             last_changes: None,
             log: None,
             boot_ms: 0,
@@ -284,37 +298,12 @@ impl<'a> Supervisor<'a> {
 
     /// Starts the machine.
     fn launch(&mut self) {
-        let launched = self
-            .open_scratch()
-            .and_then(|scratch| {
-                self.launcher
-                    .launch(&self.record.spec, scratch)
-                    .map_err(|error| error.to_string())
-            })
-            .and_then(|launched| {
-                let guest =
-                    Pipe::new(launched.control, Side::Opener).map_err(|error| error.to_string())?;
-                self.record.vmm_pid = launched.process.pid();
-                if let Some(notice) = launched.notice {
-                    self.notice(notice);
-                }
-                self.record.jail = launched.jail;
-                self.record.jail_missing = launched.jail_missing;
-                let mut quiet = |fd: OwnedFd| {
-                    rustix::io::ioctl_fionbio(&fd, true).map_err(|error| error.to_string())?;
-                    Ok::<_, String>(fd)
-                };
-                Ok(Machine {
-                    guest,
-                    console: launched.console.map(&mut quiet).transpose()?,
-                    complaints: launched.complaints.map(&mut quiet).transpose()?,
-                    process: launched.process,
-                    port_ended: None,
-                })
-            });
+        let launched = match self.resume.take() {
+            Some(resume) => self.resume_first(&resume),
+            None => self.start_machine(),
+        };
         match launched {
-            Ok(machine) => {
-                self.machine = Some(machine);
+            Ok(()) => {
                 self.write_record();
                 self.step(LifeEvent::Launched);
             }
@@ -322,57 +311,89 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    /// The scratch disk: without a name for an ordinary run, in the sandbox's directory for a kept one.
+    fn start_machine(&mut self) -> Result<(), String> {
+        let scratch = self.open_scratch()?;
+        let launched = self.launcher.launch(&self.record.spec, scratch);
+        let launched = launched.map_err(|error| error.to_string())?;
+        self.machine = Some(self.take_machine(launched, None)?);
+        Ok(())
+    }
+
+    /// A machine that was started, or goes on in the middle of a connection.
+    fn take_machine(
+        &mut self,
+        launched: Launched,
+        rest: Option<AtRest>,
+    ) -> Result<Machine, String> {
+        let guest = match rest {
+            None => Pipe::new(launched.control, Side::Opener),
+            Some(rest) => Pipe::resumed(launched.control, rest),
+        };
+        let guest = guest.map_err(|error| error.to_string())?;
+        self.record.vmm_pid = launched.process.pid();
+        if let Some(notice) = launched.notice {
+            self.notice(notice);
+        }
+        self.record.jail = launched.jail;
+        self.record.jail_missing = launched.jail_missing;
+        let mut quiet = |fd: OwnedFd| {
+            rustix::io::ioctl_fionbio(&fd, true).map_err(|error| error.to_string())?;
+            Ok::<_, String>(fd)
+        };
+        Ok(Machine {
+            guest,
+            console: launched.console.map(&mut quiet).transpose()?,
+            complaints: launched.complaints.map(&mut quiet).transpose()?,
+            process: launched.process,
+            port_ended: None,
+        })
+    }
+
+    /// The scratch disk that a kept sandbox has, or a new one.
     fn open_scratch(&mut self) -> Result<File, String> {
-        let spec = &self.record.spec;
-        let path = self.store.scratch_path(&self.name);
-        let error = |error: io::Error| {
-            format!(
-                "the scratch disk `{}` can't be made: {error}",
-                path.display()
-            )
-        };
-        let open = |flags| {
-            rustix::fs::open(
-                &path,
-                OFlags::RDWR | OFlags::CLOEXEC | flags,
-                Mode::from_raw_mode(0o600),
-            )
-        };
-        if spec.keep {
-            match open(OFlags::empty()) {
+        if self.record.spec.keep {
+            let path = self.store.scratch_path(&self.name);
+            let flags = OFlags::RDWR | OFlags::CLOEXEC;
+            match rustix::fs::open(&path, flags, Mode::empty()) {
                 Ok(file) => return Ok(file.into()),
                 Err(Errno::NOENT) => {}
-                Err(found) => return Err(error(found.into())),
+                Err(found) => return Err(no_scratch(&path, found.into())),
             }
         }
+        let new = self.new_scratch()?;
+        let formatted = self.launcher.format_scratch(&self.record.spec, &new.file);
+        formatted.map_err(|found| found.to_string())?;
+        new.finish()
+    }
+
+    /// An empty file for a scratch disk: without a name for an ordinary run, in the sandbox's directory for a kept one.
+    fn new_scratch(&self) -> Result<NewScratch, String> {
+        let path = self.store.scratch_path(&self.name);
+        let open = |path: &Path, flags| {
+            let flags = OFlags::RDWR | OFlags::CLOEXEC | flags;
+            rustix::fs::open(path, flags, Mode::from_raw_mode(0o600))
+        };
         let half_made = path.with_extension("new");
-        let file = if spec.keep {
-            // Under its name only when it is whole: a half-made disk must not be taken for a kept one by the
-            // next start.
-            let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::CREATE | OFlags::TRUNC;
-            rustix::fs::open(&half_made, flags, Mode::from_raw_mode(0o600))
+        let keep = self.record.spec.keep;
+        let file = if keep {
+            open(&half_made, OFlags::CREATE | OFlags::TRUNC)
         } else {
             let dir = self.store.sandbox_dir(&self.name);
-            let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::TMPFILE;
-            rustix::fs::open(&dir, flags, Mode::from_raw_mode(0o600)).or_else(|found| match found {
+            open(&dir, OFlags::TMPFILE).or_else(|found| match found {
                 // Some file systems have no files without a name.
                 Errno::OPNOTSUPP | Errno::ISDIR | Errno::NOENT => {
-                    let file = open(OFlags::CREATE | OFlags::EXCL)?;
+                    let file = open(&path, OFlags::CREATE | OFlags::EXCL)?;
                     rustix::fs::unlink(&path)?;
                     Ok(file)
                 }
                 other => Err(other),
             })
         };
-        let file = File::from(file.map_err(|found| error(found.into()))?);
-        let keep = spec.keep;
-        let formatted = self.launcher.format_scratch(&self.record.spec, &file);
-        formatted.map_err(|found| found.to_string())?;
-        if keep {
-            fs_err::rename(&half_made, &path).map_err(error)?;
-        }
-        Ok(file)
+        let file = file.map_err(|found| no_scratch(&path, found.into()))?;
+        Ok(NewScratch {
+            file: File::from(file),
+            names: keep.then_some((half_made, path)),
+        })
     }
 
     /// One turn of the loop.
@@ -418,10 +439,14 @@ impl<'a> Supervisor<'a> {
 
     fn interests(&self) -> Vec<(Wake, BorrowedFd<'_>, PollFlags)> {
         let mut interests = Vec::new();
-        if let Some(fd) = self.terminate {
+        let snapshotting = self.snapshotting.as_ref();
+        if let Some(done) = snapshotting.and_then(Snapshotting::copied_fd) {
+            interests.push((Wake::Copied, done, PollFlags::IN));
+        }
+        if let Some(fd) = self.terminate.filter(|_| snapshotting.is_none()) {
             interests.push((Wake::Terminate, fd, PollFlags::IN));
         }
-        if let Some(listener) = &self.listener {
+        if let Some(listener) = self.listener.as_ref().filter(|_| snapshotting.is_none()) {
             interests.push((Wake::Accept, listener.as_fd(), PollFlags::IN));
         }
         if let Some(machine) = &self.machine {
@@ -441,11 +466,13 @@ impl<'a> Supervisor<'a> {
             }
         }
         for (id, client) in &self.clients {
-            interests.push((
-                Wake::Client(*id),
-                client.pipe.as_fd(),
-                flags_of(&client.pipe),
-            ));
+            let flags = flags_of(&client.pipe);
+            // Nothing new is begun while the machine is being frozen: it waits in its socket.
+            let flags = match snapshotting {
+                Some(_) => flags - PollFlags::IN,
+                None => flags,
+            };
+            interests.push((Wake::Client(*id), client.pipe.as_fd(), flags));
         }
         interests
     }
@@ -453,6 +480,9 @@ impl<'a> Supervisor<'a> {
     fn deadline(&self) -> Option<Duration> {
         let machine = self.machine.as_ref();
         let port = machine.and_then(|machine| machine.port_ended);
+        if let Some(snapshotting) = &self.snapshotting {
+            return snapshotting.deadline();
+        }
         let saver = machine.and_then(|_| self.saver.deadline());
         [self.life.deadline(), saver, port]
             .into_iter()
@@ -475,12 +505,19 @@ impl<'a> Supervisor<'a> {
             Wake::Console => self.read_console(),
             Wake::Complaints => self.read_complaints(),
             Wake::MonitorEnded => self.reap_monitor(),
+            Wake::Copied => self.copied(),
             Wake::Client(id) => self.read_client(id),
         }
     }
 
     /// After the events: what time demands, and what can be moved on.
     fn settle(&mut self) {
+        if self.snapshotting.is_some() {
+            self.watch_snapshot();
+            self.push_relays();
+            self.write_guest();
+            return self.write_clients();
+        }
         let now = self.now();
         let sessions = |relay: &Relay| relay.role != Role::Files && relay.guest.is_some();
         self.saver
@@ -647,6 +684,31 @@ impl<'a> Supervisor<'a> {
         }
         self.failure.map_or(Ok(()), Err)
     }
+}
+
+/// A scratch disk that is being filled.
+struct NewScratch {
+    file: File,
+    /// For a kept sandbox: under its name only when it is whole. A half-made disk must not be taken for a kept one by
+    /// the next start.
+    names: Option<(PathBuf, PathBuf)>,
+}
+
+impl NewScratch {
+    /// Gives the disk its name, in the place of another if there is one.
+    fn finish(self) -> Result<File, String> {
+        if let Some((from, to)) = &self.names {
+            fs_err::rename(from, to).map_err(|error| no_scratch(to, error))?;
+        }
+        Ok(self.file)
+    }
+}
+
+fn no_scratch(path: &Path, error: io::Error) -> String {
+    format!(
+        "the scratch disk `{}` can't be made: {error}",
+        path.display()
+    )
 }
 
 fn flags_of(pipe: &Pipe) -> PollFlags {

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::os::fd::{BorrowedFd, OwnedFd};
+use std::path::Path;
 use store::Spec;
 
 /// Starts machines.
@@ -10,8 +11,27 @@ pub trait Launcher {
     /// last call of [`Launcher::format_scratch`] gave it, or what the machine left when it last ran.
     fn launch(&mut self, spec: &Spec, scratch: File) -> Result<Launched, LaunchError>;
 
+    /// Starts a machine that goes on from the snapshot in `directory`, with this empty file as its scratch disk, which
+    /// is filled from the snapshot. Its guest holds still. What can't be used is an error before anything is started.
+    fn resume(
+        &mut self,
+        spec: &Spec,
+        directory: &Path,
+        memory: Memory,
+        scratch: &File,
+    ) -> Result<Launched, LaunchError>;
+
     /// A scratch disk's first content, of `spec.disk` bytes, written into an empty file.
     fn format_scratch(&mut self, spec: &Spec, scratch: &File) -> Result<(), LaunchError>;
+}
+
+/// Whose the memory of a resumed machine is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Memory {
+    /// Its own.
+    Own,
+    /// Shared with other machines of the same snapshot, as far as none of them writes.
+    Shared,
 }
 
 /// The machine could not be started: a sentence and its causes, for a person.
@@ -51,4 +71,14 @@ pub trait Process: std::fmt::Debug {
 
     /// Ends it at once (SIGKILL).
     fn kill(&mut self);
+
+    /// What freezes the machine; `None` for one that can't be frozen.
+    fn freezer(&self) -> Option<Box<dyn Freezer>>;
+}
+
+/// Freezes a machine, on a thread of its own: that takes as long as copying its memory does.
+pub trait Freezer: Send {
+    /// Writes memory and disk of one moment into an empty directory, and lets the machine go on, whatever comes of it.
+    /// Its guest holds still meanwhile.
+    fn freeze(&mut self, directory: &Path) -> Result<(), LaunchError>;
 }

@@ -2,10 +2,10 @@
 //! new one looks for a supervisor that holds the sealed copy, and shares it; the first one fills it anew. With the
 //! last one the memory is gone.
 
-use crate::store::Template;
 use base::Size;
 use rustix::fs::{FlockOperation, Mode, OFlags, flock};
 use rustix::io::Errno;
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -27,17 +27,15 @@ struct Sign {
 }
 
 impl Held {
-    /// Shares the memory with a process that holds it, or fills it from the template's file.
-    pub(crate) fn of(template: &Template, size: Size) -> io::Result<Self> {
-        let name = format!("efimera-{}", template.key());
-        let directory = template.directory().join("holders");
-        let found = find(&directory, &name, size);
+    /// Shares the memory of that name with a process that holds it, as `holders` says, or fills it from its file.
+    pub(crate) fn of(holders: &Path, name: &str, ram: &File, size: Size) -> io::Result<Self> {
+        let found = find(holders, name, size);
         let shared = found.is_some();
         let memory = match found {
             Some(memory) => memory,
-            None => machine::sealed_ram(&name, template.ram_file(), size)?,
+            None => machine::sealed_ram(name, ram, size)?,
         };
-        let sign = Sign::put_up(&directory, &memory).ok();
+        let sign = Sign::put_up(holders, &memory).ok();
         Ok(Self {
             memory,
             _sign: sign,

@@ -90,7 +90,7 @@ impl Recipe<'_> {
 pub(crate) const FORM: u32 = 1;
 
 /// What a guest under hardware virtualisation sees of the host's processor.
-fn processor() -> io::Result<String> {
+pub(crate) fn processor() -> io::Result<String> {
     let text = fs_err::read_to_string("/proc/cpuinfo")?;
     let first = text.split("\n\n").next().unwrap_or_default();
     let lines = first.lines().filter(|line| {

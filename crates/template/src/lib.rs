@@ -26,6 +26,7 @@ mod files;
 mod hold;
 mod key;
 mod make;
+mod snapshot;
 mod store;
 mod talk;
 
@@ -33,6 +34,7 @@ pub use files::FileError;
 pub use hold::Held;
 pub use key::{Key, Recipe};
 pub use make::{MakeError, Step, make};
+pub use snapshot::{Fit, Running, SaveError, Snapshot, SnapshotError};
 pub use store::{OpenError, Store, Template};
 
 /// The disks of a machine, as guest and host name them.

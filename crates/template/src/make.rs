@@ -206,7 +206,7 @@ fn put_in_place(
     Ok(())
 }
 
-fn new_file(path: &Path) -> io::Result<File> {
+pub(crate) fn new_file(path: &Path) -> io::Result<File> {
     let file = fs_err::OpenOptions::new()
         .read(true)
         .write(true)

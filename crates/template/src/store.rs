@@ -197,7 +197,8 @@ impl Template {
 
     /// The memory for a machine that shares it with others, copy on write.
     pub fn hold(&self) -> io::Result<Held> {
-        Held::of(self, self.memory())
+        let holders = self.directory.join(HOLDERS);
+        Held::of(&holders, &format!("efimera-{}", self.key), &self.ram, self.memory())
     }
 
     /// The memory for a machine that has it alone, in a file that its QEMU may change.
@@ -215,14 +216,6 @@ impl Template {
     /// Writes the scratch disk that belongs to the memory into an empty file.
     pub fn copy_scratch(&self, target: &File) -> io::Result<()> {
         image::copy_sparse(&self.scratch, target)
-    }
-
-    pub(crate) fn directory(&self) -> &Path {
-        &self.directory
-    }
-
-    pub(crate) fn ram_file(&self) -> &File {
-        &self.ram
     }
 
     fn memory(&self) -> Size {

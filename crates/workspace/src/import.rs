@@ -792,6 +792,7 @@ fn describe(reply: &Reply) -> &'static str {
         Reply::File(_) => "a file",
         Reply::FileEnd(_) => "a file's end",
         Reply::Done => "that it is done",
+        Reply::Held => "that it holds still",
         Reply::Spun { .. } => "a measurement",
     }
 }

@@ -25,7 +25,7 @@ pub(crate) fn boot(context: &Context, store: &Store, workspace: &Path) -> Result
     let ingredients = ingredients::find(context, &wish.machine, true)?;
     let hold = store.hold_baselines()?;
     let packed = pack::pack(context, store, &wish)?;
-    let created = create(store, &wish, |name| Spec {
+    let created = create(store, None, |name| Spec {
         name,
         created: jiff::Timestamp::now().as_second(),
         workspace: packed.baseline.root.clone(),
@@ -48,10 +48,11 @@ pub(crate) fn boot(context: &Context, store: &Store, workspace: &Path) -> Result
         template: None,
         artifacts: Vec::new(),
         user: guest_user(context),
+        group: None,
     })?;
     drop(hold);
     let name = created.record.spec.name.clone();
-    let mut connection = supervise(context, &name, created.lock)?;
+    let mut connection = supervise(context, &name, created.lock, None)?;
     let mut progress = Progress::new(context.ui);
     progress.at("booting a machine as a test", 0, 0, false);
     match connection.ask(&Command::Ready, None)? {
@@ -106,6 +107,8 @@ fn idle_wish(workspace: &Path) -> Wish {
         user: RunAs::User,
         tty: false,
         detach: false,
+        leaves: false,
+        attempts: 1,
         keep: false,
         name: None,
         from: None,

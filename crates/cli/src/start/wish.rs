@@ -32,6 +32,10 @@ pub(crate) struct Wish {
     pub(crate) user: RunAs,
     pub(crate) tty: bool,
     pub(crate) detach: bool,
+    /// How many machines run the command, each for itself; with several, `detach` holds.
+    pub(crate) attempts: u32,
+    /// Nobody waits for the end.
+    pub(crate) leaves: bool,
     pub(crate) keep: bool,
     pub(crate) name: Option<Name>,
     pub(crate) from: Option<Name>,
@@ -71,7 +75,13 @@ pub(crate) struct WorkspaceWish {
 impl Wish {
     pub(crate) fn from_run(context: &Context, args: RunArgs) -> Result<Self> {
         let config = &context.config;
-        let tty = !args.detach && args.surroundings.wants_terminal();
+        let attempts = args.fork.unwrap_or(1);
+        if attempts > 1 && args.name.is_some() {
+            return Err(CommandError::usage(
+                "`--name` is for one sandbox, and `--fork` makes several",
+            ));
+        }
+        let tty = !args.detach && attempts == 1 && args.surroundings.wants_terminal();
         let env = args.surroundings.variables(context, tty)?;
         let argv = surroundings::words(args.command, &env)?;
         let joined = |first: &[String], more: Vec<String>| -> Vec<String> {
@@ -91,7 +101,9 @@ impl Wish {
             workdir: args.surroundings.workdir.clone(),
             user: args.surroundings.user(),
             tty,
-            detach: args.detach,
+            detach: args.detach || attempts > 1,
+            attempts,
+            leaves: args.detach,
             keep: args.keep,
             name: args.name,
             from: args.from,

@@ -1,8 +1,8 @@
 use crate::context::Context;
 use crate::error::Result;
-use crate::pick;
+use crate::{pick, receipt};
 use crate::table::{ago, table, time};
-use base::Size;
+use base::{Name, Size};
 use clap::Args;
 use store::{Ending, ResultHead, Store};
 
@@ -14,6 +14,9 @@ pub(crate) struct ResultsArgs {
     /// Those of every directory
     #[arg(short, long)]
     all: bool,
+    /// Compare the attempts or forks that this result is of
+    #[arg(long, value_name = "RESULT")]
+    group: Option<Name>,
     /// As JSON
     #[arg(long)]
     json: bool,
@@ -28,11 +31,19 @@ pub(crate) fn run(context: &Context, args: &ResultsArgs) -> Result<u8> {
             .ui
             .warn(format!("The result {name} can't be read: {error}"));
     }
-    let cwd = pick::current(context);
-    heads.retain(|head| args.all || cwd.starts_with(&head.spec.workspace));
+    if let Some(one) = &args.group {
+        let one = pick::named(&store, one)?.spec;
+        heads.retain(|head| head.spec.group_name() == one.group_name());
+        heads.reverse();
+    } else {
+        let cwd = pick::current(context);
+        heads.retain(|head| args.all || cwd.starts_with(&head.spec.workspace));
+    }
     if args.json {
         let items: Result<Vec<_>> = heads.iter().map(|head| as_json(&store, head)).collect();
         context.ui.json(&items?.into())?;
+    } else if args.group.is_some() {
+        context.ui.out(comparison(&store, &heads)?)?;
     } else {
         let rows: Result<Vec<_>> = heads.iter().map(|head| as_row(&store, head)).collect();
         context.ui.out(table(
@@ -55,6 +66,31 @@ fn as_row(store: &Store, head: &ResultHead) -> Result<Vec<String>> {
         Size(store.result_usage(&head.spec.name)).to_string(),
         ending(head.ending.as_ref()),
         base::escape_line(head.spec.command.join(" ").as_bytes(), 60),
+    ])
+}
+
+/// Results side by side: what each changed, how it ended, and how long it took.
+pub(crate) fn comparison(store: &Store, heads: &[ResultHead]) -> Result<String> {
+    let rows: Result<Vec<_>> = heads.iter().map(|head| compared(store, head)).collect();
+    let heading = ["NAME", "STATE", "EXIT", "TIME", "FILES", "LINES"];
+    Ok(table(&heading, &rows?))
+}
+
+fn compared(store: &Store, head: &ResultHead) -> Result<Vec<String>> {
+    let changes = pick::changes(store, &head.spec.name)?;
+    let stat = changes.stat();
+    let (added, removed) = receipt::changed_lines(store, head, &changes)?;
+    let time = match head.ended {
+        0 => "-".to_owned(),
+        ended => format!("{} s", ended.saturating_sub(head.spec.created).max(0)),
+    };
+    Ok(vec![
+        head.spec.name.to_string(),
+        pick::completeness(head).to_owned(),
+        ending(head.ending.as_ref()),
+        time,
+        (stat.changed + stat.added + stat.deleted).to_string(),
+        format!("+{added} −{removed}"),
     ])
 }
 

@@ -20,6 +20,9 @@ pub(crate) struct RunArgs {
     /// Leave the command running and print the sandbox's name
     #[arg(short, long)]
     pub(crate) detach: bool,
+    /// Run the command in N machines, each with its own copy and result, and compare what came of it
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub(crate) fork: Option<u32>,
     /// Start from this result: its baseline with its changes on top
     #[arg(long, value_name = "RESULT")]
     pub(crate) from: Option<Name>,

@@ -4,7 +4,7 @@ use crate::ui::Progress;
 use crate::{pick, start};
 use base::Name;
 use clap::Args;
-use supervisor::client::Item;
+use supervisor::client::{Connection, Item};
 use supervisor::control::{Command, Note};
 
 /// Start a stopped sandbox again
@@ -26,21 +26,27 @@ pub(crate) fn run(context: &Context, args: &StartArgs) -> Result<u8> {
             )));
         }
         let lock = pick::stopped(&store, name)?;
-        let mut connection = start::supervise(context, name, lock)?;
-        let stream = connection.open(&Command::Ready)?;
-        let mut progress = Progress::new(context.ui);
-        loop {
-            match connection.next(stream, None)? {
-                Item::Note(Note::Booting) => progress.at("starting the machine", 0, 0, false),
-                Item::Note(Note::Failed { message, hint }) => {
-                    return Err(CommandError::told(message, hint));
-                }
-                Item::Note(Note::Started) | Item::Closed => break,
-                Item::Note(_) | Item::Data { .. } | Item::Finished(_) => {}
-            }
-        }
-        progress.end();
+        let mut connection = start::supervise(context, name, lock, None)?;
+        until_ready(context, &mut connection)?;
         context.ui.line(name.as_str())?;
     }
     Ok(0)
+}
+
+/// Waits until the machine of a sandbox that starts can be used.
+pub(crate) fn until_ready(context: &Context, connection: &mut Connection) -> Result {
+    let stream = connection.open(&Command::Ready)?;
+    let mut progress = Progress::new(context.ui);
+    loop {
+        match connection.next(stream, None)? {
+            Item::Note(Note::Booting) => progress.at("starting the machine", 0, 0, false),
+            Item::Note(Note::Failed { message, hint }) => {
+                return Err(CommandError::told(message, hint));
+            }
+            Item::Note(Note::Started) | Item::Closed => break,
+            Item::Note(_) | Item::Data { .. } | Item::Finished(_) => {}
+        }
+    }
+    progress.end();
+    Ok(())
 }

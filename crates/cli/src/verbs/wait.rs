@@ -49,7 +49,7 @@ pub(crate) fn run(context: &Context, args: &WaitArgs) -> Result<u8> {
 }
 
 /// A sandbox that isn't kept is over when its result is written and its supervisor gone: whoever waits may `apply`.
-fn until_saved(store: &Store, name: &Name) {
+pub(crate) fn until_saved(store: &Store, name: &Name) {
     if store.record(name).is_ok_and(|record| record.spec.keep) {
         return;
     }

@@ -177,6 +177,18 @@ impl Supervisor<'_> {
         }
     }
 
+    /// The command runs again: the result is one in the making.
+    pub(super) fn write_unfinished(&mut self) {
+        self.update_head(|head| {
+            head.ending = None;
+            head.ended = 0;
+            head.completeness = Completeness::Running;
+        });
+        if self.log.is_none() {
+            self.open_log();
+        }
+    }
+
     fn tell_checkpoint(&mut self, complete: bool) {
         let note = if complete {
             Note::Saved
@@ -273,6 +285,8 @@ impl Supervisor<'_> {
     fn conclude(&mut self, conclusion: &Conclusion) {
         // A process that is still there at this point is stuck in the kernel; dropping it kills it again.
         self.machine = None;
+        // Its files must not be written any more when the directory goes.
+        self.end_snapshot(Err("the sandbox ended meanwhile".to_owned()));
         self.uses.clear();
         self.log = None;
         let ending = self

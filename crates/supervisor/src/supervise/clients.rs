@@ -181,7 +181,7 @@ impl Supervisor<'_> {
         }
     }
 
-    fn refuse(&mut self, client: u64, stream: StreamId, message: &str, hint: Option<&str>) {
+    pub(super) fn refuse(&mut self, client: u64, stream: StreamId, message: &str, hint: Option<&str>) {
         let note = Note::Failed {
             message: message.to_owned(),
             hint: hint.map(str::to_owned),
@@ -235,6 +235,8 @@ impl Supervisor<'_> {
                 self.wait_for(client, stream, Wants::Conclusion);
                 self.step(LifeEvent::Stop { grace_ms, remove });
             }
+            Command::Snapshot(label) => self.begin_snapshot(client, stream, label),
+            Command::Restore(label) => self.restore(client, stream, &label),
             Command::Status => {
                 let note = Note::Status(self.status());
                 self.note(client, stream, &note, true);
@@ -267,7 +269,12 @@ impl Supervisor<'_> {
             }
             Command::Wait => self.note(client, stream, &exited, true),
             Command::Stop { .. } | Command::Checkpoint => self.note(client, stream, saved, true),
-            Command::Exec(_) | Command::Files(_) | Command::Status | Command::Ready => {
+            Command::Exec(_)
+            | Command::Files(_)
+            | Command::Status
+            | Command::Snapshot(_)
+            | Command::Restore(_)
+            | Command::Ready => {
                 self.refuse(client, stream, &why_not(ending), None);
             }
         }

@@ -77,6 +77,7 @@ impl Supervisor<'_> {
         }
         match self.uses.get(&id).copied() {
             Some(Use::Setup) => self.setup_event(id, &event),
+            Some(Use::Hold) => self.hold_event(id, &event),
             Some(Use::EndSessions) => self.end_sessions_event(id, &event),
             Some(Use::Relay(relay)) => self.relay_event(relay, id, event),
             // A stream that was reset a moment ago.
@@ -86,16 +87,10 @@ impl Supervisor<'_> {
 
     /// The guest is there: tell it who it is.
     fn set_up(&mut self) {
-        let mut seed = vec![0; 64];
-        if rustix::rand::getrandom(&mut seed, rustix::rand::GetRandomFlags::empty()).is_err() {
-            return self.step(LifeEvent::GuestBroke(
-                "there are no random bytes for the machine".to_owned(),
-            ));
-        }
+        let Some(seed) = seed() else {
+            return self.step(LifeEvent::GuestBroke(NO_SEED.to_owned()));
+        };
         let spec = &self.record.spec;
-        let clock = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .unwrap_or_default();
         let setup = Setup {
             hostname: self.name.as_str().as_bytes().to_vec(),
             user: User {
@@ -105,7 +100,7 @@ impl Supervisor<'_> {
                 home: format!("/home/{}", spec.user.name).into_bytes(),
             },
             workspace: spec.workspace.as_os_str().as_bytes().to_vec(),
-            clock_ns: u64::try_from(clock.as_nanos()).unwrap_or(u64::MAX),
+            clock_ns: clock_ns(),
             seed,
             timezone: self.timezone.clone().into_bytes(),
         };
@@ -124,14 +119,14 @@ impl Supervisor<'_> {
     }
 
     /// Ends a stream of ours that the guest has closed.
-    fn close_in_guest(&mut self, id: StreamId) {
+    pub(super) fn close_in_guest(&mut self, id: StreamId) {
         self.uses.remove(&id);
         if let Some(machine) = &mut self.machine {
             machine.guest.mux.close(id).ok();
         }
     }
 
-    fn consume(&mut self, id: StreamId, cost: usize) {
+    pub(super) fn consume(&mut self, id: StreamId, cost: usize) {
         if let Some(machine) = &mut self.machine {
             machine.guest.mux.consume(id, cost);
         }
@@ -142,12 +137,7 @@ impl Supervisor<'_> {
             Event::Message { payload, cost, .. } => {
                 self.consume(id, *cost);
                 match decode(payload) {
-                    Ok(Reply::Ready(_)) => {
-                        self.boot_ms = u64::try_from(self.now().as_millis()).unwrap_or(u64::MAX);
-                        self.step(LifeEvent::GuestReady);
-                        self.open_waiting_relays();
-                        self.tell_ready();
-                    }
+                    Ok(Reply::Ready(_)) => self.is_up(LifeEvent::GuestReady),
                     Ok(Reply::Failed(failure)) => {
                         let sentence = failure_sentence(&failure);
                         self.step(LifeEvent::GuestBroke(format!(
@@ -160,6 +150,14 @@ impl Supervisor<'_> {
             Event::Closed { .. } => self.close_in_guest(id),
             _ => self.step(LifeEvent::GuestBroke(OUT_OF_ORDER.to_owned())),
         }
+    }
+
+    /// The machine can be used from now on.
+    pub(super) fn is_up(&mut self, event: LifeEvent) {
+        self.boot_ms = u64::try_from(self.now().as_millis()).unwrap_or(u64::MAX);
+        self.step(event);
+        self.open_waiting_relays();
+        self.tell_ready();
     }
 
     fn end_sessions_event(&mut self, id: StreamId, event: &Event) {
@@ -350,10 +348,26 @@ impl Supervisor<'_> {
         self.read_complaints();
         self.machine = None;
         self.uses.clear();
+        self.end_snapshot(Err("the machine ended meanwhile".to_owned()));
         self.step(LifeEvent::MonitorEnded(format!(
             "the machine is gone: {how}"
         )));
     }
+}
+
+/// Fresh random bytes for a guest.
+pub(super) fn seed() -> Option<Vec<u8>> {
+    let mut seed = vec![0; 64];
+    rustix::rand::getrandom(&mut seed, rustix::rand::GetRandomFlags::empty()).ok()?;
+    Some(seed)
+}
+
+/// The time for a guest.
+pub(super) fn clock_ns() -> u64 {
+    let clock = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
+    u64::try_from(clock.as_nanos()).unwrap_or(u64::MAX)
 }
 
 pub(super) fn ending_of(end: End) -> Ending {
@@ -378,6 +392,7 @@ pub(super) fn end_of(ending: &Ending) -> End {
     }
 }
 
-const OUT_OF_ORDER: &str = "the machine sent a message that does not belong there";
+pub(super) const NO_SEED: &str = "there are no random bytes for the machine";
+pub(super) const OUT_OF_ORDER: &str = "the machine sent a message that does not belong there";
 const UNSAID: &str = "the machine did not say how the command ended";
 const TOO_MANY: &str = "Too many commands run in the machine at once";

@@ -194,6 +194,7 @@ fn spec(name: &Name) -> Spec {
             uid: 1000,
             gid: 1000,
         },
+        group: None,
     }
 }
 
