@@ -139,9 +139,7 @@ impl QemuLauncher {
     ) -> Result<Launched, CommandError> {
         // The disk's size is a part of the hardware.
         rustix::fs::ftruncate(scratch, spec.disk.bytes())?;
-        let shape = self
-            .spec(spec, Ram::Own, Begin::Resume, scratch)?
-            .shape()?;
+        let shape = self.spec(spec, Ram::Own, Begin::Resume, scratch)?.shape()?;
         let snapshot = Snapshot::open(directory, &Fit::of(&shape, &self.qemu)?)?;
         snapshot.copy_scratch(scratch)?;
         let memory = match memory {
@@ -248,7 +246,9 @@ impl QemuLauncher {
             ],
             // A state may hold all of the memory.
             max_file_size: Some(Size(
-                spec.disk.bytes().max(2 * MachineSpec::ram_size(spec.memory).bytes()),
+                spec.disk
+                    .bytes()
+                    .max(2 * MachineSpec::ram_size(spec.memory).bytes()),
             )),
             required_layers: std::collections::BTreeSet::new(),
         })

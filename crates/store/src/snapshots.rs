@@ -108,7 +108,10 @@ impl Store {
         };
         let mut heads = Vec::new();
         for entry in entries.flatten() {
-            let label = entry.file_name().to_str().and_then(|text| text.parse().ok());
+            let label = entry
+                .file_name()
+                .to_str()
+                .and_then(|text| text.parse().ok());
             // Hidden ones are being made or removed.
             let Some(label) = label else { continue };
             if let Some(head) = self.snapshot(name, &label)? {
@@ -120,11 +123,7 @@ impl Store {
     }
 
     /// One snapshot; `None` if there is none of that label.
-    pub fn snapshot(
-        &self,
-        name: &Name,
-        label: &Label,
-    ) -> Result<Option<SnapshotHead>, StoreError> {
+    pub fn snapshot(&self, name: &Name, label: &Label) -> Result<Option<SnapshotHead>, StoreError> {
         document::load(&self.snapshot_dir(name, label).join(HEAD), VERSION)
     }
 

@@ -17,7 +17,6 @@ mod snapshot;
 #[cfg(test)]
 mod tests;
 use self::snapshot::Snapshotting;
-use crate::{Resume, Start};
 use crate::control::Note;
 use crate::error::RunError;
 use crate::given::Given;
@@ -26,6 +25,7 @@ use crate::pipe::{Pipe, PipeError};
 use crate::relay::{Pushed, Queue, Role};
 use crate::saver::Saver;
 use crate::vmm::{Launched, Launcher, Process};
+use crate::{Resume, Start};
 use base::{Digest, Name};
 use machine::Console;
 use rustix::event::{PollFd, PollFlags, Timespec};

@@ -198,7 +198,12 @@ impl Template {
     /// The memory for a machine that shares it with others, copy on write.
     pub fn hold(&self) -> io::Result<Held> {
         let holders = self.directory.join(HOLDERS);
-        Held::of(&holders, &format!("efimera-{}", self.key), &self.ram, self.memory())
+        Held::of(
+            &holders,
+            &format!("efimera-{}", self.key),
+            &self.ram,
+            self.memory(),
+        )
     }
 
     /// The memory for a machine that has it alone, in a file that its QEMU may change.

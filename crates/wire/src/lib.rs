@@ -21,7 +21,7 @@ mod spin;
 
 pub use frame::{HEADER, MAX_MESSAGE, MAX_PAYLOAD, PREAMBLE, VERSION};
 pub use mux::{
-    AtRest, Event, MAX_PENDING, MAX_STREAMS, Mux, OUT_LIMIT, OVERHEAD, ProtocolError, SendError, Side,
-    StreamId, WINDOW,
+    AtRest, Event, MAX_PENDING, MAX_STREAMS, Mux, OUT_LIMIT, OVERHEAD, ProtocolError, SendError,
+    Side, StreamId, WINDOW,
 };
 pub use spin::spin;

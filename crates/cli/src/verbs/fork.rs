@@ -66,9 +66,7 @@ pub(crate) fn run(context: &Context, args: &ForkArgs) -> Result<u8> {
     };
     let mut forks = Vec::new();
     for _ in 0..args.number {
-        let created = start::create(&store, args.name.as_ref(), |name| {
-            spec(&record.spec, name)
-        })?;
+        let created = start::create(&store, args.name.as_ref(), |name| spec(&record.spec, name))?;
         let name = created.record.spec.name.clone();
         let connection = start::supervise(context, &name, created.lock, Some(&resume))?;
         forks.push((name, connection));

@@ -1,7 +1,7 @@
 use crate::context::Context;
 use crate::error::Result;
-use crate::{pick, receipt};
 use crate::table::{ago, table, time};
+use crate::{pick, receipt};
 use base::{Name, Size};
 use clap::Args;
 use store::{Ending, ResultHead, Store};

@@ -130,12 +130,8 @@ pub(crate) fn find(store: &Store, name: &SnapshotName) -> Result<Option<Snapshot
         None => Ok(store.snapshots(&name.sandbox)?.pop()),
         Some(label) => match store.snapshot(&name.sandbox, label)? {
             Some(head) => Ok(Some(head)),
-            None => Err(
-                CommandError::new(format!("There is no snapshot `{name}`")).hint(format!(
-                    "`efimera snapshot ls {}` lists them",
-                    name.sandbox
-                )),
-            ),
+            None => Err(CommandError::new(format!("There is no snapshot `{name}`"))
+                .hint(format!("`efimera snapshot ls {}` lists them", name.sandbox))),
         },
     }
 }
@@ -179,10 +175,8 @@ fn list(context: &Context, store: &Store, args: &ListArgs) -> Result<u8> {
 fn remove(context: &Context, store: &Store, args: &RemoveArgs) -> Result<u8> {
     for name in &args.snapshots {
         let Some(label) = &name.label else {
-            return Err(CommandError::usage(format!(
-                "`{name}` names no snapshot"
-            ))
-            .hint("write NAME:LABEL; `efimera rm NAME` removes a sandbox with all of them"));
+            return Err(CommandError::usage(format!("`{name}` names no snapshot"))
+                .hint("write NAME:LABEL; `efimera rm NAME` removes a sandbox with all of them"));
         };
         if !store.remove_snapshot(&name.sandbox, label)? {
             return Err(CommandError::new(format!("There is no snapshot `{name}`")));

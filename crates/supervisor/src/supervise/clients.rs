@@ -181,7 +181,13 @@ impl Supervisor<'_> {
         }
     }
 
-    pub(super) fn refuse(&mut self, client: u64, stream: StreamId, message: &str, hint: Option<&str>) {
+    pub(super) fn refuse(
+        &mut self,
+        client: u64,
+        stream: StreamId,
+        message: &str,
+        hint: Option<&str>,
+    ) {
         let note = Note::Failed {
             message: message.to_owned(),
             hint: hint.map(str::to_owned),

@@ -302,9 +302,7 @@ impl Supervisor<'_> {
         } else {
             Memory::Own
         };
-        let hostname = resume
-            .fork
-            .then(|| self.name.as_str().as_bytes().to_vec());
+        let hostname = resume.fork.then(|| self.name.as_str().as_bytes().to_vec());
         self.resume(&resume.directory, memory, hostname)?;
         if self.main.is_some() {
             self.reopen();
@@ -321,7 +319,10 @@ impl Supervisor<'_> {
         let found = self.store.snapshot(&self.name, label);
         let message = match found {
             Ok(Some(_)) => None,
-            Ok(None) => Some(format!("The sandbox `{}` has no snapshot `{label}`", self.name)),
+            Ok(None) => Some(format!(
+                "The sandbox `{}` has no snapshot `{label}`",
+                self.name
+            )),
             Err(error) => Some(with_causes(&error)),
         };
         if let Some(message) = message {

@@ -128,7 +128,7 @@ fn empty(dir: &Path) -> bool {
 }
 
 /// Looks until it holds; what is waited for has no descriptor to poll.
-fn until(what: &str, mut holds: impl FnMut() -> bool) {
+pub(super) fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_mins(2);
     while !holds() {
         assert!(Instant::now() < deadline, "{what} did not come");
