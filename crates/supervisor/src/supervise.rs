@@ -392,7 +392,7 @@ impl<'a> Supervisor<'a> {
         let file = file.map_err(|found| no_scratch(&path, found.into()))?;
         Ok(NewScratch {
             file: File::from(file),
-            names: keep.then_some((half_made, path)),
+            name: HalfMade(keep.then_some((half_made, path))),
         })
     }
 
@@ -689,18 +689,29 @@ impl<'a> Supervisor<'a> {
 /// A scratch disk that is being filled.
 struct NewScratch {
     file: File,
-    /// For a kept sandbox: under its name only when it is whole. A half-made disk must not be taken for a kept one by
-    /// the next start.
-    names: Option<(PathBuf, PathBuf)>,
+    name: HalfMade,
 }
+
+/// The names of a kept sandbox's disk: it has its own only when it is whole. A half-made disk must not be taken for a
+/// kept one by the next start.
+struct HalfMade(Option<(PathBuf, PathBuf)>);
 
 impl NewScratch {
     /// Gives the disk its name, in the place of another if there is one.
-    fn finish(self) -> Result<File, String> {
-        if let Some((from, to)) = &self.names {
-            fs_err::rename(from, to).map_err(|error| no_scratch(to, error))?;
+    fn finish(mut self) -> Result<File, String> {
+        if let Some((from, to)) = self.name.0.take() {
+            fs_err::rename(from, &to).map_err(|error| no_scratch(&to, error))?;
         }
         Ok(self.file)
+    }
+}
+
+impl Drop for HalfMade {
+    fn drop(&mut self) {
+        if let Some((half_made, _)) = &self.0 {
+            // Should it stay, the next one takes its place.
+            fs_err::remove_file(half_made).ok();
+        }
     }
 }
 

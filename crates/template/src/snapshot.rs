@@ -136,7 +136,7 @@ impl Running {
             None => None,
         };
         let scratch = new_file(&directory.join(SCRATCH))?;
-        image::copy_sparse(&File::from(self.scratch.try_clone()?), &scratch)?;
+        image::copy_sparse(File::from(self.scratch.try_clone()?), &scratch)?;
         Ok((ram, state, scratch))
     }
 }

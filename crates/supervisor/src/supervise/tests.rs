@@ -1,6 +1,7 @@
 //! The real loop against machines that are threads.
 
 mod fake;
+mod snapshots;
 
 use super::supervise;
 use crate::client::{ClientError, Connection, Handler, Item, Next, Order, Pumped, connect};
@@ -8,7 +9,7 @@ use crate::control::{Command, End, Note};
 use crate::given::Given;
 use crate::{RunError, Start};
 use base::{Digest, Name, RelPath, Size};
-use fake::{Does, FakeLauncher, Files, Guest, Script, failed, honest, ready, stat_of};
+use fake::{Does, FakeLauncher, Files, Freeze, Guest, Script, failed, honest, ready, stat_of};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -37,6 +38,7 @@ struct Bed {
     files: Files,
     terminate: Option<UnixStream>,
     finished: mpsc::Receiver<Result<(), RunError>>,
+    freeze: Freeze,
 }
 
 impl Bed {
@@ -44,6 +46,15 @@ impl Bed {
     fn start(
         change: impl FnOnce(&mut Spec),
         script: impl FnOnce(Files) -> Script,
+    ) -> (Self, Connection) {
+        Self::start_with(change, script, Arc::new(|_| Ok(())))
+    }
+
+    /// The same with something else to become of freezing it.
+    fn start_with(
+        change: impl FnOnce(&mut Spec),
+        script: impl FnOnce(Files) -> Script,
+        freeze: Freeze,
     ) -> (Self, Connection) {
         let dir = tempfile::tempdir().unwrap();
         let at = |name: &str| dir.path().join(name);
@@ -66,6 +77,7 @@ impl Bed {
             files: Arc::clone(&files),
             terminate: None,
             finished,
+            freeze,
         };
         let connection = bed.supervise(lock, vec![script(files)]);
         (bed, connection)
@@ -81,10 +93,12 @@ impl Bed {
             lock,
             first_client: Some(theirs),
             timezone: "Europe/Berlin".to_owned(),
+            resume: None,
         };
+        let freeze = Arc::clone(&self.freeze);
         let given = Given::nothing(self.result_dir().join("blobs"));
         thread::spawn(move || {
-            let mut launcher = FakeLauncher { scripts };
+            let mut launcher = FakeLauncher { scripts, freeze };
             done.send(supervise(
                 start,
                 given,
@@ -964,11 +978,13 @@ fn a_machine_that_cannot_be_started_is_told() {
         lock,
         first_client: Some(theirs),
         timezone: String::new(),
+        resume: None,
     };
     let given = Given::nothing(store.result_dir(&name).blobs());
     thread::spawn(move || {
         let mut launcher = FakeLauncher {
             scripts: Vec::new(),
+            freeze: Arc::new(|_| Ok(())),
         };
         done.send(supervise(start, given, &mut launcher, None)).ok();
     });

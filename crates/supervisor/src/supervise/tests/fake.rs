@@ -1,18 +1,20 @@
 //! A machine without a machine: a thread that speaks the guest's end of the wire as a test wants it to.
 
-use crate::vmm::{LaunchError, Launched, Launcher, Process};
+use crate::vmm::{Freezer, LaunchError, Launched, Launcher, Memory, Process};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{Read as _, Write as _};
 use std::net::Shutdown;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 use store::Spec;
 use wire::message::{
-    Exec, Exit, Failure, FileKind, ListEntry, Ready, Reply, Request, Stat, Tree, decode, encode,
+    Exec, Exit, Failure, FileKind, ListEntry, Ready, Reply, Request, Stat, Tree, Wake, decode,
+    encode,
 };
 use wire::{Event, Mux, Side, StreamId};
 
@@ -22,9 +24,13 @@ const PATIENCE: Duration = Duration::from_mins(1);
 /// What a test's guest does; returns when the machine ends.
 pub(super) type Script = Box<dyn FnOnce(&mut Guest) + Send>;
 
-/// Launches scripts, one for each start.
+/// What becomes of freezing a machine into a directory.
+pub(super) type Freeze = Arc<dyn Fn(&Path) -> Result<(), LaunchError> + Send + Sync>;
+
+/// Launches scripts, one for each start. None goes on from a snapshot.
 pub(super) struct FakeLauncher {
     pub(super) scripts: Vec<Script>,
+    pub(super) freeze: Freeze,
 }
 
 impl std::fmt::Debug for FakeLauncher {
@@ -64,10 +70,21 @@ impl Launcher for FakeLauncher {
             process: Box::new(FakeProcess {
                 ended: ended.into(),
                 plug,
+                freeze: Arc::clone(&self.freeze),
             }),
             jail: vec!["fake".to_owned()],
             jail_missing: Vec::new(),
         })
+    }
+
+    fn resume(
+        &mut self,
+        _spec: &Spec,
+        _directory: &Path,
+        _memory: Memory,
+        _scratch: &File,
+    ) -> Result<Launched, LaunchError> {
+        Err(LaunchError("it is of another machine".to_owned()))
     }
 
     fn format_scratch(&mut self, spec: &Spec, scratch: &File) -> Result<(), LaunchError> {
@@ -77,10 +94,24 @@ impl Launcher for FakeLauncher {
     }
 }
 
-#[derive(Debug)]
 struct FakeProcess {
     ended: OwnedFd,
     plug: UnixStream,
+    freeze: Freeze,
+}
+
+impl std::fmt::Debug for FakeProcess {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("FakeProcess").finish_non_exhaustive()
+    }
+}
+
+struct FakeFreezer(Freeze);
+
+impl Freezer for FakeFreezer {
+    fn freeze(&mut self, directory: &Path) -> Result<(), LaunchError> {
+        (self.0)(directory)
+    }
 }
 
 impl Process for FakeProcess {
@@ -98,6 +129,10 @@ impl Process for FakeProcess {
 
     fn kill(&mut self) {
         self.plug.shutdown(Shutdown::Both).ok();
+    }
+
+    fn freezer(&self) -> Option<Box<dyn Freezer>> {
+        Some(Box::new(FakeFreezer(Arc::clone(&self.freeze))))
     }
 }
 
@@ -213,6 +248,7 @@ pub(super) fn honest(files: Files, command: impl Fn(&Exec) -> Does + Send + 'sta
         let mut honest = Honest {
             files,
             running: BTreeMap::new(),
+            hold: None,
         };
         while let Some(event) = guest.next() {
             if honest.event(guest, event, &command).is_none() {
@@ -226,6 +262,7 @@ pub(super) fn honest(files: Files, command: impl Fn(&Exec) -> Does + Send + 'sta
 struct Honest {
     files: Files,
     running: BTreeMap<StreamId, bool>,
+    hold: Option<StreamId>,
 }
 
 impl Honest {
@@ -277,6 +314,10 @@ impl Honest {
                     }
                     guest.answer(id, &Reply::Done);
                 }
+                Request::Hold => {
+                    self.hold = Some(id);
+                    guest.reply(id, &Reply::Held);
+                }
                 Request::PowerOff => return None,
                 other => panic!("the host asks for {other:?}"),
             },
@@ -294,6 +335,13 @@ impl Honest {
                     guest.answer(id, &Reply::Exited(Exit::Code(0)));
                 }
             }
+            Event::Message { id, payload, .. } if self.hold == Some(id) => {
+                let wake: Wake = decode(&payload).unwrap();
+                assert!(wake.seed.len() >= 32 && wake.clock_ns > 0 && wake.hostname.is_none());
+                self.hold = None;
+                guest.answer(id, &Reply::Done);
+            }
+            event if self.hold.is_some() => panic!("a machine that is frozen is sent {event:?}"),
             Event::Message { id, payload, cost } => {
                 guest.mux.consume(id, cost);
                 if let Ok(wire::message::Control::Signal(signal)) = decode(&payload)
