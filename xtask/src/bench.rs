@@ -10,6 +10,7 @@ mod pack;
 mod report;
 mod sample;
 mod small;
+mod snapshot;
 mod start;
 
 use crate::host::{data_dir, set_up, target_dir};
@@ -24,12 +25,13 @@ cargo xtask bench [--json] [--rounds N] [--built DIR] [PART …]
   --json       print a JSON document instead of a table
   --rounds N   how often each thing is done; the median counts (default: 5)
   --built DIR  measure what was built before (a directory such as `target/release`) instead of building
-  PART         start, clone, pack, bring, inside, small (default: all)";
+  PART         start, clone, snapshot, pack, bring, inside, small (default: all)";
 
 /// Every part, in the order in which they run.
-const PARTS: [(&str, Part); 6] = [
+const PARTS: [(&str, Part); 7] = [
     ("start", start::measure),
     ("clone", clone::measure),
+    ("snapshot", snapshot::measure),
     ("pack", pack::measure),
     ("bring", bring::measure),
     ("inside", inside::measure),

@@ -2,6 +2,7 @@
 
 use crate::error::{CommandError, Result, exit};
 use crate::keys::{Key, Keys};
+use crate::start::Turn;
 use crate::terminal::{self, RawMode};
 use crate::ui::{Progress, Ui};
 use rustix::io::Errno;
@@ -45,9 +46,10 @@ pub(crate) fn run(
     command: &Command,
     tty: bool,
     stdin: bool,
+    turn: Option<Turn>,
 ) -> Result<Outcome> {
     let stream = connection.open(command)?;
-    carry(ui, connection, stream, tty, stdin)
+    carry(ui, connection, stream, tty, stdin, turn)
 }
 
 fn carry(
@@ -56,6 +58,7 @@ fn carry(
     stream: StreamId,
     tty: bool,
     stdin: bool,
+    turn: Option<Turn>,
 ) -> Result<Outcome> {
     let signals = Signals::listen()?;
     let wake = signals.wake.try_clone()?;
@@ -67,6 +70,7 @@ fn carry(
         raw: None,
         keys: Keys::default(),
         progress: Some(Progress::new(ui)),
+        turn,
         reader_gone: false,
         interrupts: 0,
         asked_to_leave: false,
@@ -78,6 +82,7 @@ fn carry(
     let pumped = connection.pump(stream, stdin, Some(wake.as_fd()), &mut session);
     session.raw = None;
     session.progress = None;
+    session.turn = None;
     if session.asked_to_leave {
         // The cursor is in the middle of some line of the command's.
         ui.say("");
@@ -130,6 +135,8 @@ struct Session {
     raw: Option<RawMode>,
     keys: Keys,
     progress: Option<Progress>,
+    /// Until the machine is up.
+    turn: Option<Turn>,
     reader_gone: bool,
     interrupts: u32,
     asked_to_leave: bool,
@@ -166,6 +173,7 @@ impl Handler for Session {
                 }
             }
             Note::Started => {
+                self.turn = None;
                 self.progress = None;
                 if self.tty {
                     // A terminal that can't be made raw still shows output.
@@ -173,6 +181,7 @@ impl Handler for Session {
                 }
             }
             Note::Exited(end) => {
+                self.turn = None;
                 self.raw = None;
                 self.end = Some(end);
                 let mut progress = Progress::new(self.ui);

@@ -7,11 +7,13 @@ mod ingredients;
 mod pack;
 mod replay;
 mod template;
+pub(crate) mod turn;
 pub(crate) mod wish;
 
 pub(crate) use boot::boot;
 pub(crate) use pack::some as pack_some;
 pub(crate) use template::make_usual as make_usual_template;
+pub(crate) use turn::Turn;
 
 use crate::context::Context;
 use crate::error::{CommandError, Result};
@@ -69,6 +71,7 @@ pub(crate) fn run(context: &Context, wish: Wish) -> Result<u8> {
     })?;
     drop(hold);
     let name = created.record.spec.name.clone();
+    let turn = turn::wait(context)?;
     let mut connection = supervise(context, &name, created.lock, None)?;
     if let Some(from) = wish.from.as_ref().filter(|_| !wish.clean) {
         replay::replay(context, &store, from, &mut connection)?;
@@ -82,7 +85,7 @@ pub(crate) fn run(context: &Context, wish: Wish) -> Result<u8> {
     if wish.detach {
         return detach(context, &mut connection, &command, &name);
     }
-    let outcome = session::run(ui, &mut connection, &command, wish.tty, stdin);
+    let outcome = session::run(ui, &mut connection, &command, wish.tty, stdin, Some(turn));
     if prepared.packed.is_new {
         // The one that it takes the place of may be nobody's.
         pick::tidy_up(context, &store);

@@ -207,6 +207,11 @@ impl Kept<'_> {
         self.lab.ask(&self.directory, &all)
     }
 
+    /// Its name.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
     /// How long it took from its supervisor's start until the guest said that it was ready.
     pub(crate) fn boot(&self) -> Result<Duration> {
         let boot = self.inspect()?["sandbox"]["boot_ms"]
@@ -243,6 +248,11 @@ impl Drop for Kept<'_> {
 
 /// How long a program takes from its start to its end; it has to succeed. What it prints is thrown away.
 pub(crate) fn time(command: &mut Command) -> Result<Duration> {
+    timed_output(command).map(|(_, took)| took)
+}
+
+/// The same, with what it printed.
+pub(crate) fn timed_output(command: &mut Command) -> Result<(String, Duration)> {
     let begun = Instant::now();
     let output = command
         .output()
@@ -256,7 +266,7 @@ pub(crate) fn time(command: &mut Command) -> Result<Duration> {
             String::from_utf8_lossy(&output.stderr)
         );
     }
-    Ok(took)
+    Ok((String::from_utf8_lossy(&output.stdout).into_owned(), took))
 }
 
 pub(crate) fn make_dir(path: &Path) -> Result<()> {

@@ -1,5 +1,6 @@
 //! One command in several machines: each works for itself on its own copy, and a person takes the best.
 
+use super::turn::{self, Turn};
 use super::{Prepared, Wish, create, exec, replay, supervise};
 use crate::context::Context;
 use crate::error::{CommandError, Result};
@@ -8,6 +9,7 @@ use crate::verbs::results;
 use crate::verbs::wait::until_saved;
 use crate::{pick, session};
 use base::Name;
+use std::collections::VecDeque;
 use store::{BaselineHold, Store};
 use supervisor::client::Connection;
 use supervisor::control::{Command, End, Note};
@@ -25,7 +27,23 @@ pub(super) fn run(
     let ui = context.ui;
     let mut names: Vec<Name> = Vec::new();
     let mut waiting = Vec::new();
+    // Those that have started make room for the next ones.
+    let mut started = 0;
+    let mut turns: VecDeque<Turn> = VecDeque::new();
     for _ in 0..wish.attempts {
+        let turn = loop {
+            match turn::take(context)? {
+                Some(turn) => break turn,
+                None if turns.is_empty() => break turn::wait(context)?,
+                None => {
+                    let (name, connection, stream) = &mut waiting[started];
+                    until_started(context, name, connection, *stream)?;
+                    started += 1;
+                    turns.pop_front();
+                }
+            }
+        };
+        turns.push_back(turn);
         let group = names.first().cloned();
         let created = create(store, None, |name| {
             let group = group.clone().unwrap_or_else(|| name.clone());
@@ -45,13 +63,14 @@ pub(super) fn run(
         names.push(name);
     }
     drop(hold);
-    for (name, connection, stream) in &mut waiting {
+    for (name, connection, stream) in &mut waiting[started..] {
         until_started(context, name, connection, *stream)?;
-        if wish.leaves {
+    }
+    drop(turns);
+    if wish.leaves {
+        for name in &names {
             ui.line(name.as_str())?;
         }
-    }
-    if wish.leaves {
         return Ok(0);
     }
     let list: Vec<&str> = names.iter().map(Name::as_str).collect();

@@ -64,6 +64,7 @@ fn execute(context: &Context, args: ExecArgs) -> Result<u8> {
         &Command::Exec(exec),
         tty,
         stdin,
+        None,
     )? {
         Outcome::Ended { end, .. } => {
             session::tell(context.ui, &end);

@@ -1,12 +1,15 @@
 use crate::context::Context;
 use crate::error::{CommandError, Result};
+use crate::pick;
+use crate::start::{self, turn};
 use crate::verbs::snapshot::{self, SnapshotName};
 use crate::verbs::start::until_ready;
-use crate::{pick, start};
 use base::Name;
 use clap::Args;
+use std::collections::VecDeque;
 use store::{Label, Spec, Store, StoreError};
 use supervisor::Resume;
+use supervisor::client::Connection;
 
 /// Make sandboxes that go on from where another one is
 ///
@@ -65,24 +68,47 @@ pub(crate) fn run(context: &Context, args: &ForkArgs) -> Result<u8> {
         fork: true,
     };
     let mut forks = Vec::new();
+    let mut turns = VecDeque::new();
+    let mut started = 0;
+    let mut failed = None;
     for _ in 0..args.number {
+        // Those that run make room for the next ones.
+        let turn = loop {
+            match turn::take(context)? {
+                Some(turn) => break turn,
+                None if turns.is_empty() => break turn::wait(context)?,
+                None => {
+                    failed = failed.or(settle(context, &store, &mut forks[started]));
+                    started += 1;
+                    turns.pop_front();
+                }
+            }
+        };
+        turns.push_back(turn);
         let created = start::create(&store, args.name.as_ref(), |name| spec(&record.spec, name))?;
         let name = created.record.spec.name.clone();
         let connection = start::supervise(context, &name, created.lock, Some(&resume))?;
         forks.push((name, connection));
     }
-    let mut failed = None;
-    for (name, connection) in &mut forks {
-        match until_ready(context, connection) {
-            Ok(()) => context.ui.line(name.as_str())?,
-            Err(error) => {
-                // It never was, so its result is none.
-                forget(&store, name);
-                failed = Some(error);
-            }
-        }
+    for fork in &mut forks[started..] {
+        failed = failed.or(settle(context, &store, fork));
     }
     failed.map_or(Ok(0), Err)
+}
+
+/// Waits until a fork runs, and tells its name; or why it doesn't.
+fn settle(
+    context: &Context,
+    store: &Store,
+    (name, connection): &mut (Name, Connection),
+) -> Option<CommandError> {
+    let ready = until_ready(context, connection).and_then(|()| context.ui.line(name.as_str()));
+    ready
+        .inspect_err(|_| {
+            // It never was, so its result is none.
+            forget(store, name);
+        })
+        .err()
 }
 
 /// A fork is what the other one is, but for its name, and that nobody waits for it.

@@ -94,6 +94,7 @@ fn sandbox(store: &Store, record: &Record) -> Value {
         "vmm_pid": record.vmm_pid,
         "jail": record.jail,
         "jail_missing": record.jail_missing,
+        "memory": memory(record),
     });
     // One that doesn't answer is no reason to say nothing about it.
     let asked = client::connect(store, &record.spec.name).and_then(|mut connection| {
@@ -111,6 +112,31 @@ fn sandbox(store: &Store, record: &Record) -> Value {
         Err(error) => value["supervisor"] = json!(error.to_string()),
     }
     value
+}
+
+/// What the sandbox really costs this computer, in bytes: its processes' own memory, and with their share of what they
+/// have in common with others (`Pss` of proc(5)). Null where the system doesn't say.
+fn memory(record: &Record) -> Value {
+    let processes = [record.supervisor_pid, record.vmm_pid];
+    let mut sums = [0, 0];
+    for pid in processes.into_iter().flatten() {
+        let Ok(text) = fs_err::read_to_string(format!("/proc/{pid}/smaps_rollup")) else {
+            return Value::Null;
+        };
+        for line in text.lines() {
+            let mut words = line.split_whitespace();
+            let (Some(key), Some(kib)) = (words.next(), words.next()) else {
+                continue;
+            };
+            let bytes = kib.parse::<u64>().unwrap_or_default() * 1024;
+            match key {
+                "Pss:" => sums[0] += bytes,
+                "Private_Clean:" | "Private_Dirty:" => sums[1] += bytes,
+                _ => {}
+            }
+        }
+    }
+    json!({ "pss": sums[0], "private": sums[1] })
 }
 
 /// What went in, path by path.

@@ -1,10 +1,11 @@
 use crate::context::Context;
 use crate::error::{CommandError, Result};
+use crate::pick;
+use crate::start::{self, turn};
 use crate::ui::Progress;
 use crate::verbs::exec::connect;
 use crate::verbs::snapshot::{self, SnapshotName};
 use crate::verbs::start::until_ready;
-use crate::{pick, start};
 use clap::Args;
 use supervisor::Resume;
 use supervisor::control::{Command, Note};
@@ -47,9 +48,10 @@ pub(crate) fn run(context: &Context, args: &RestoreArgs) -> Result<u8> {
             directory: store.snapshot_dir(name, &head.label),
             fork: false,
         };
+        let _turn = turn::wait(context)?;
         let mut connection = start::supervise(context, name, lock, Some(&resume))?;
         until_ready(context, &mut connection)?;
     }
-    context.ui.line(&format!("{name}:{}", head.label))?;
+    context.ui.line(format!("{name}:{}", head.label))?;
     Ok(0)
 }

@@ -95,7 +95,7 @@ pub(crate) fn run(context: &Context, args: &SnapshotArgs) -> Result<u8> {
                 None => next_number(&store.snapshots(name)?)?,
             };
             take(context, &store, name, label.clone())?;
-            context.ui.line(&format!("{name}:{label}"))?;
+            context.ui.line(format!("{name}:{label}"))?;
             Ok(0)
         }
         (None, None) => Ok(0),
@@ -181,7 +181,7 @@ fn remove(context: &Context, store: &Store, args: &RemoveArgs) -> Result<u8> {
         if !store.remove_snapshot(&name.sandbox, label)? {
             return Err(CommandError::new(format!("There is no snapshot `{name}`")));
         }
-        context.ui.line(&name.to_string())?;
+        context.ui.line(name.to_string())?;
     }
     Ok(0)
 }

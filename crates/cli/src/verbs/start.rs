@@ -1,7 +1,8 @@
 use crate::context::Context;
 use crate::error::{CommandError, Result};
+use crate::pick;
+use crate::start::{self, turn};
 use crate::ui::Progress;
-use crate::{pick, start};
 use base::Name;
 use clap::Args;
 use supervisor::client::{Connection, Item};
@@ -26,6 +27,7 @@ pub(crate) fn run(context: &Context, args: &StartArgs) -> Result<u8> {
             )));
         }
         let lock = pick::stopped(&store, name)?;
+        let _turn = turn::wait(context)?;
         let mut connection = start::supervise(context, name, lock, None)?;
         until_ready(context, &mut connection)?;
         context.ui.line(name.as_str())?;
