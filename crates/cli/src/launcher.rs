@@ -289,6 +289,7 @@ fn launched(started: machine::Machine, running: Running, held: Option<Held>) -> 
             .map(|(layer, why)| format!("{}: {why}", name(&layer)))
             .collect(),
         notice: None,
+        owns_memory: running.ram.is_some(),
         control: started.control.into(),
         console: Some(started.console.into()),
         complaints: Some(started.stderr),

@@ -41,6 +41,7 @@ pub(crate) fn boot_and_serve() {
         Ok(prepared) => prepared,
         Err(fault) => return say(fault),
     };
+    crate::balloon::give_back(false);
     let place = boot::enter_root(&announcements);
     drop(announcements);
     if let Err(fault) = &place {

@@ -3,6 +3,7 @@
 
 mod accounts;
 mod ahead;
+mod balloon;
 mod boot;
 mod console;
 mod device;

@@ -1,6 +1,7 @@
 //! Tells the machine who it is. Before this it has no identity and no random state of its own.
 
 use crate::accounts::{self, is_there, read_or_empty, replace};
+use crate::balloon;
 use crate::fault::{Context as _, Fault};
 use crate::place::{Layers, Place, make_way};
 use rustix::fs::{Gid, Uid};
@@ -36,6 +37,7 @@ pub(crate) fn set_up(place: &Place, setup: Setup) -> Result<Identified, Fault> {
     if place.is_real() {
         stir(&setup.seed)?;
         set_clock(setup.clock_ns)?;
+        balloon::give_back(setup.give_back);
         rustix::system::sethostname(&setup.hostname)
             .context(|| "Setting the host's name".to_owned())?;
     }
@@ -68,6 +70,7 @@ pub(crate) fn wake(place: &Place, wake: &Wake) -> Result<(), Fault> {
     if place.is_real() {
         stir(&wake.seed)?;
         set_clock(wake.clock_ns)?;
+        balloon::give_back(wake.give_back);
     }
     let Some(name) = &wake.hostname else {
         return Ok(());

@@ -93,6 +93,13 @@ fn hardware(line: &mut Line, shape: &Shape, numbers: &Numbers) {
     line.option("-object", "rng-builtin,id=random");
     line.option("-device", format!("virtio-rng-pci,{MODERN},rng=random"));
 
+    // Its guest says which memory is free, and QEMU gives it back to the host: where the memory is the machine's own
+    // file, and the guest was told to.
+    line.option(
+        "-device",
+        format!("virtio-balloon-pci,{MODERN},free-page-reporting=on"),
+    );
+
     for (index, (disk, number)) in shape.disks.iter().zip(&numbers.disks).enumerate() {
         let read_only = if disk.read_only { "on" } else { "off" };
         line.option("-add-fd", format!("fd={number},set={index}"));

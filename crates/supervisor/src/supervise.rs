@@ -122,6 +122,7 @@ pub(crate) struct Supervisor<'a> {
 struct Machine {
     guest: Pipe,
     process: Box<dyn Process>,
+    owns_memory: bool,
     console: Option<OwnedFd>,
     complaints: Option<OwnedFd>,
     /// The guest's end was closed: until when the process may go on.
@@ -345,6 +346,7 @@ impl<'a> Supervisor<'a> {
             console: launched.console.map(&mut quiet).transpose()?,
             complaints: launched.complaints.map(&mut quiet).transpose()?,
             process: launched.process,
+            owns_memory: launched.owns_memory,
             port_ended: None,
         })
     }

@@ -54,6 +54,8 @@ pub struct Launched {
     pub jail: Vec<String>,
     /// Layers that could not be put on.
     pub jail_missing: Vec<String>,
+    /// Its memory is a file of its own, and what its guest gives back is the host's again.
+    pub owns_memory: bool,
     /// What a person should know of the start: that the machine had to boot, and why.
     pub notice: Option<String>,
 }

@@ -117,6 +117,8 @@ pub struct Setup {
     pub seed: Vec<u8>,
     /// The host's zone as a name below `/usr/share/zoneinfo`; empty for UTC.
     pub timezone: Vec<u8>,
+    /// The host takes back memory that is free: it is the machine's own.
+    pub give_back: bool,
 }
 
 /// An ordinary user of the machine.
@@ -186,6 +188,8 @@ pub struct Wake {
     pub seed: Vec<u8>,
     /// The host name of a clone, which gets a machine-id of its own, too. `None` for a machine that stays who it is.
     pub hostname: Option<Vec<u8>>,
+    /// As in [`Setup`].
+    pub give_back: bool,
 }
 
 /// What a path in the guest is.

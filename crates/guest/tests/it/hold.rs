@@ -9,6 +9,7 @@ const STILL_ITSELF: Wake = Wake {
     clock_ns: 0,
     seed: Vec::new(),
     hostname: None,
+    give_back: false,
 };
 
 fn cat() -> Exec {

@@ -65,6 +65,7 @@ fn setup(workspace: &str) -> Setup {
         clock_ns: 0,
         seed: vec![1; 32],
         timezone: Vec::new(),
+        give_back: false,
     }
 }
 

@@ -100,6 +100,7 @@ fn an_emulated_machine() {
     -device virtserialport,chardev=control,name=efimera
     -object rng-builtin,id=random
     -device virtio-rng-pci,disable-legacy=on,rng=random
+    -device virtio-balloon-pci,disable-legacy=on,free-page-reporting=on
     -add-fd fd=12,set=0
     -blockdev driver=file,node-name=file0,filename=/dev/fdset/0,read-only=on,locking=off,discard=unmap,cache.no-flush=on
     -blockdev driver=raw,node-name=disk0,file=file0,read-only=on,discard=unmap,cache.no-flush=on

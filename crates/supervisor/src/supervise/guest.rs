@@ -90,6 +90,9 @@ impl Supervisor<'_> {
         let Some(seed) = seed() else {
             return self.step(LifeEvent::GuestBroke(NO_SEED.to_owned()));
         };
+        let Some(machine) = &self.machine else {
+            return;
+        };
         let spec = &self.record.spec;
         let setup = Setup {
             hostname: self.name.as_str().as_bytes().to_vec(),
@@ -103,6 +106,7 @@ impl Supervisor<'_> {
             clock_ns: clock_ns(),
             seed,
             timezone: self.timezone.clone().into_bytes(),
+            give_back: machine.owns_memory,
         };
         self.open_in_guest(&Request::Setup(setup), Use::Setup);
     }

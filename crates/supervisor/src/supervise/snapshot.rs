@@ -290,6 +290,7 @@ impl Supervisor<'_> {
             clock_ns: clock_ns(),
             seed,
             hostname,
+            give_back: machine.owns_memory,
         };
         // A stream that is gone was thrown away by a guest that lies; it won't be heard of again.
         machine.guest.mux.release(hold, &encode(&wake)).ok();

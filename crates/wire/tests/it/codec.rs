@@ -42,6 +42,7 @@ fn request() -> impl Strategy<Value = Request> {
             clock_ns,
             seed,
             timezone,
+            give_back: false,
         },
     );
     let run_as = prop_oneof![Just(RunAs::User), bytes().prop_map(RunAs::Named)];

@@ -453,3 +453,33 @@ fn attempts_are_compared_and_the_losers_discarded() {
     env.efimera(&root, &["apply", names[1]]).ok();
     assert!(root.join("made").exists());
 }
+
+#[test]
+fn memory_that_a_kept_machine_frees_is_the_computers_again() {
+    let env = env();
+    let root = env.repository("shop");
+    kept(&env, &root, "box");
+    let pss = || {
+        let text = env.efimera(&root, &["inspect", "box"]).ok();
+        let value: serde_json::Value = serde_json::from_str(&text).unwrap();
+        value["sandbox"]["memory"]["pss"].as_u64().unwrap()
+    };
+    let idle = pss();
+    let script = "import os; held = b'x' * (400 << 20); print('held', flush=True); os.read(0, 1)";
+    let mut command = env.efimera_command(&root, &["exec", "box", "python3", "-c", script]);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    wait_for(child.stdout.as_mut().unwrap(), "held\n");
+    let held = pss();
+    assert!(held > idle + (350 << 20), "{idle} {held}");
+    drop(child.stdin.take());
+    child.wait().unwrap();
+    until("the memory's return", || pss() < idle + (150 << 20));
+    // One that shares its memory has nothing to give back, and QEMU isn't asked for it.
+    let script = "cat /sys/bus/virtio/drivers/virtio_balloon/virtio*/device || echo none";
+    let ran = env
+        .efimera(&root, &["run", "--", "bash", "-c", script])
+        .ok();
+    assert_eq!(ran, "none\n");
+    env.efimera(&root, &["rm", "--force", "box"]).ok();
+}

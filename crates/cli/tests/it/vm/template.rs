@@ -209,3 +209,24 @@ fn a_template_is_of_use_to_no_one_without_its_parts() {
         ran.stderr
     );
 }
+
+#[test]
+fn a_row_of_machines_leaves_nothing() {
+    let env = env();
+    let root = env.repository("shop");
+    env.efimera(&root, &["run", "--", "true"]).ok();
+    let left = |parent: &str| -> Vec<String> {
+        let entries = fs::read_dir(env.data().join(parent)).unwrap();
+        let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        names.collect()
+    };
+    for _ in 0..10 {
+        env.efimera(&root, &["run", "--name", "one", "--", "true"])
+            .ok();
+        env.efimera(&root, &["discard", "one"]).ok();
+    }
+    assert_eq!(env.processes(), Vec::<u32>::new());
+    assert_eq!(left("sandboxes"), Vec::<String>::new());
+    assert_eq!(left("results").len(), 1, "{:?}", left("results"));
+    assert_eq!(left("baselines").len(), 1, "{:?}", left("baselines"));
+}

@@ -64,6 +64,7 @@ impl Launcher for FakeLauncher {
         });
         Ok(Launched {
             notice: None,
+            owns_memory: false,
             control: control.into(),
             console: Some(console.into()),
             complaints: None,
