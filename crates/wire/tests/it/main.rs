@@ -10,4 +10,5 @@ mod flow;
 mod hostile;
 mod limits;
 mod raw;
+mod rest;
 mod seeds;
