@@ -120,9 +120,7 @@ impl QemuLauncher {
         template: &Template,
         scratch: &File,
     ) -> Result<Launched, CommandError> {
-        // A machine that stays is to give back what it frees, and to be frozen cheaply: its memory is its own. Others
-        // share what they don't change.
-        let memory = if spec.keep || spec.detached {
+        let memory = if owns_memory(spec) {
             Given::Own(template.own_ram()?)
         } else {
             Given::Shared(template.hold()?)
@@ -188,7 +186,7 @@ impl QemuLauncher {
             initramfs: machine::sealed_copy("initramfs", kernel.initramfs()?.as_slice())?,
             words: Vec::new(),
         };
-        let (ram, own) = if spec.keep || spec.detached {
+        let (ram, own) = if owns_memory(spec) {
             let ram = machine::new_ram("efimera-machine", MachineSpec::ram_size(spec.memory))?;
             (Ram::Shared(ram.try_clone()?), Some(ram))
         } else {
@@ -253,6 +251,12 @@ impl QemuLauncher {
             required_layers: std::collections::BTreeSet::new(),
         })
     }
+}
+
+/// A machine that stays, or that somebody sits at, is to give back what it frees, and to be frozen cheaply: its memory
+/// is its own. Others share what they don't change.
+fn owns_memory(spec: &Spec) -> bool {
+    spec.keep || spec.detached || spec.tty
 }
 
 /// How long QEMU may take to go on from a state: it takes a hundredth of that.
