@@ -4,6 +4,7 @@ use crate::boot;
 use crate::console::say;
 use crate::fault::Fault;
 use crate::files::Transfer;
+use crate::freeze::Frozen;
 use crate::place::Place;
 use crate::port::{Input, Port};
 use crate::process::{self, Reaped};
@@ -65,6 +66,7 @@ pub(crate) struct Guest {
     transfers: BTreeMap<StreamId, Transfer>,
     ending: Option<Ending>,
     warming: Option<Warming>,
+    frozen: Option<Frozen>,
     host: Host,
     /// When a machine that could not boot gives up.
     give_up: Option<Instant>,
@@ -107,6 +109,7 @@ impl Guest {
             transfers: BTreeMap::new(),
             ending: None,
             warming: None,
+            frozen: None,
             host: Host::Here,
             give_up,
             power_off: false,
@@ -362,10 +365,7 @@ impl Guest {
                 self.reply(id, &Reply::Done);
                 self.host = Host::Leaving;
             }),
-            Request::Hold => machine(self.machine.as_ref()).map(drop).map(|()| {
-                _ = self.mux.send_message(id, &encode(&Reply::Held));
-                self.host = Host::Holding(id);
-            }),
+            Request::Hold => self.hold(id),
             Request::EndSessions { grace_ms } => self.start_ending(id, grace_ms),
             Request::Exec(exec) => self.start_session(id, &exec),
             other => self.start_transfer(id, other),
@@ -391,6 +391,18 @@ impl Guest {
         Ok(())
     }
 
+    /// Nothing runs and nothing is said until the host wakes us.
+    fn hold(&mut self, id: StreamId) -> Result<(), Fault> {
+        machine(self.machine.as_ref())?;
+        let place = self.place.as_ref().map_err(Clone::clone)?;
+        if place.is_real() {
+            self.frozen = Some(Frozen::freeze()?);
+        }
+        _ = self.mux.send_message(id, &encode(&Reply::Held));
+        self.host = Host::Holding(id);
+        Ok(())
+    }
+
     /// The machine goes on, here or as a clone.
     fn wake(&mut self, id: StreamId, message: &[u8]) {
         self.host = Host::Here;
@@ -400,6 +412,8 @@ impl Guest {
                 let place = self.place.as_ref().map_err(Clone::clone)?;
                 setup::wake(place, &wake)
             });
+        // Whoever was stopped finds the new keys.
+        self.frozen = None;
         match woken {
             Ok(()) => self.reply(id, &Reply::Done),
             Err(fault) => self.fail(id, &fault),

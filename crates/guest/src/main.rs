@@ -9,6 +9,7 @@ mod console;
 mod device;
 mod fault;
 mod files;
+mod freeze;
 mod guest;
 mod place;
 mod port;

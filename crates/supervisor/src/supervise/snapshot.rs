@@ -180,9 +180,14 @@ impl Supervisor<'_> {
                 let why = format!("the machine could not be set up: {sentence}");
                 self.step(LifeEvent::GuestBroke(why));
             }
-            Ok(Reply::Failed(failure)) => {
+            Ok(Reply::Failed(failure)) if self.snapshotting.is_some() => {
                 let why = failure_sentence(&failure);
                 self.end_snapshot(Err(why));
+            }
+            Ok(Reply::Failed(failure)) => {
+                let sentence = failure_sentence(&failure);
+                let why = format!("the machine can't go on: {sentence}");
+                self.step(LifeEvent::GuestBroke(why));
             }
             _ => self.step(LifeEvent::GuestBroke(OUT_OF_ORDER.to_owned())),
         }

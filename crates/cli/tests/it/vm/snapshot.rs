@@ -476,3 +476,53 @@ fn memory_that_a_kept_machine_frees_is_the_computers_again() {
     assert_eq!(ran, "none\n");
     env.efimera(&root, &["rm", "--force", "box"]).ok();
 }
+
+/// A program that draws random bytes all the time draws none twice: it stands still until there are new keys.
+#[test]
+fn nobody_draws_the_same_bytes_in_two_machines() {
+    let env = env();
+    let root = env.repository("shop");
+    kept(&env, &root, "box");
+    let script = "import os
+drawn = open('/tmp/drawn', 'w')
+while True:
+    drawn.write(os.getrandom(8).hex() + '\\n')
+    drawn.flush()";
+    fs::write(root.join("draw.py"), script).unwrap();
+    let script =
+        "cat > /tmp/draw.py; setsid python3 /tmp/draw.py >/dev/null 2>&1 & echo $! > /tmp/pid";
+    let mut command = env.efimera_command(&root, &["exec", "box", "bash", "-c", script]);
+    command.stdin(fs::File::open(root.join("draw.py")).unwrap());
+    assert!(command.status().unwrap().success());
+    let started = "until test -s /tmp/drawn; do sleep 0.1; done";
+    env.efimera(&root, &["exec", "box", "sh", "-c", started])
+        .ok();
+    let forks = env.efimera(&root, &["fork", "box", "-n", "2"]).ok();
+    let drawn: Vec<Vec<String>> = forks
+        .lines()
+        .chain(["box"])
+        .map(|name| {
+            let script = "sleep 0.5; kill -9 $(cat /tmp/pid); cat /tmp/drawn";
+            let drawn = env.efimera(&root, &["exec", name, "sh", "-c", script]).ok();
+            env.efimera(&root, &["rm", "--force", name]).ok();
+            drawn.lines().map(str::to_owned).collect()
+        })
+        .collect();
+    let in_common = |one: &[String], other: &[String]| {
+        let pairs = one.iter().zip(other);
+        pairs.take_while(|(one, other)| one == other).count()
+    };
+    let before = in_common(&drawn[0], &drawn[1]);
+    assert!(before > 0);
+    for other in &drawn[1..] {
+        // All three parted at one moment; programs that ran on would part when each got its keys.
+        assert_eq!(in_common(&drawn[0], other), before);
+    }
+    assert_eq!(in_common(&drawn[1], &drawn[2]), before);
+    let mut after: Vec<&String> = drawn.iter().flat_map(|drawn| &drawn[before..]).collect();
+    let count = after.len();
+    assert!(drawn.iter().all(|drawn| drawn.len() > before));
+    after.sort_unstable();
+    after.dedup();
+    assert_eq!(after.len(), count);
+}
