@@ -2,16 +2,25 @@
 
 use crate::fault::{Context as _, Fault};
 use fs_err::os::unix::fs::OpenOptionsExt as _;
-use rustix::fs::{AtFlags, CWD, Gid, Mode, OFlags, Uid};
+use rustix::fs::{AtFlags, CWD, Gid, Mode, OFlags, RenameFlags, Uid};
 use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::io::Write as _;
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use wire::message::User;
 
 const PASSWD: &str = "/etc/passwd";
 const GROUP: &str = "/etc/group";
+const SUDO_RULE: &str = "/etc/sudoers.d/efimera";
+/// What a new home starts with.
+const SKELETON: &str = "/etc/skel";
+/// A home that is nobody's yet, and the numbers that most users have.
+const READY_HOME: &str = "/home/.efimera";
+const READY_OWNER: (u32, u32) = (1000, 1000);
+/// How deep a skeleton is looked into.
+const MAX_DEPTH: usize = 16;
 
 /// Who a process runs as.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -200,7 +209,6 @@ pub(crate) fn create(user: &User) -> Result<(), Fault> {
         .unwrap_or("/bin/sh");
     let mut accounts = Accounts::load()?;
     accounts.add(user, shell);
-    crate::boot::make_dir("/etc", 0o755)?;
     replace(PASSWD, &accounts.passwd, 0o644)?;
     replace(GROUP, &accounts.group, 0o644)?;
     add_shadow("/etc/shadow", user, b":*:19000:0:99999:7:::\n")?;
@@ -225,24 +233,70 @@ fn add_shadow(path: &str, user: &User, rest: &[u8]) -> Result<(), Fault> {
     new.extend_from_slice(&user.name);
     new.extend_from_slice(rest);
     // Written in place: its owner and group differ between distributions.
-    fs_err::write(path, new).context(|| format!("Writing `{path}`"))
+    let doing = || format!("Writing `{path}`");
+    match open_in_place(path) {
+        Ok((file, stat)) => write_over(&file, &stat, &new).context(doing),
+        Err(_) => fs_err::write(path, new).context(doing),
+    }
 }
 
 fn make_home(user: &User) -> Result<(), Fault> {
     let home = Path::new(OsStr::from_bytes(&user.home));
-    let fresh = rustix::fs::stat(home).is_err();
-    crate::place::make_way(home, &mut |_| Ok(()))?;
-    if fresh {
-        copy_tree(Path::new("/etc/skel"), home, user, 0)?;
+    let owner = (user.uid, user.gid);
+    if rustix::fs::stat(home).is_ok() {
+        discard_ready_home();
+        crate::place::make_way(home, &mut |_| Ok(()))?;
+    } else if take_ready_home(home)? {
+        return if owner == READY_OWNER {
+            Ok(())
+        } else {
+            own_tree(home, owner, 0)
+        };
+    } else {
+        discard_ready_home();
+        crate::place::make_way(home, &mut |_| Ok(()))?;
+        copy_tree(Path::new(SKELETON), home, owner, 0)?;
     }
-    if home != Path::new("/") {
-        own(home, user)?;
+    if home == Path::new("/") {
+        return Ok(());
+    }
+    own(home, owner)
+}
+
+/// Puts the home that was made ready where the user's is to be, unless something is there, if only a link.
+fn take_ready_home(home: &Path) -> Result<bool, Fault> {
+    let Some(parent) = home.parent() else {
+        return Ok(false);
+    };
+    crate::place::make_way(parent, &mut |_| Ok(()))?;
+    let taken = rustix::fs::renameat_with(CWD, READY_HOME, CWD, home, RenameFlags::NOREPLACE);
+    Ok(taken.is_ok())
+}
+
+fn discard_ready_home() {
+    if is_there(READY_HOME) {
+        fs_err::remove_dir_all(READY_HOME).ok();
+    }
+}
+
+/// Gives a directory and what is in it to the user.
+fn own_tree(path: &Path, owner: (u32, u32), depth: usize) -> Result<(), Fault> {
+    own(path, owner)?;
+    let Ok(entries) = fs_err::read_dir(path) else {
+        return Ok(());
+    };
+    for entry in entries.flatten() {
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) && depth < MAX_DEPTH {
+            own_tree(&entry.path(), owner, depth + 1)?;
+        } else {
+            own(&entry.path(), owner)?;
+        }
     }
     Ok(())
 }
 
 /// Copies the files that a new home starts with. Depth and kinds are limited: it is a handful of dot files.
-fn copy_tree(from: &Path, to: &Path, user: &User, depth: usize) -> Result<(), Fault> {
+fn copy_tree(from: &Path, to: &Path, owner: (u32, u32), depth: usize) -> Result<(), Fault> {
     let Ok(entries) = fs_err::read_dir(from) else {
         return Ok(());
     };
@@ -253,9 +307,9 @@ fn copy_tree(from: &Path, to: &Path, user: &User, depth: usize) -> Result<(), Fa
             continue;
         };
         let doing = || format!("Copying `{}` to the user's home", source.display());
-        if kind.is_dir() && depth < 16 {
+        if kind.is_dir() && depth < MAX_DEPTH {
             crate::boot::make_dir(&target, 0o755)?;
-            copy_tree(&source, &target, user, depth + 1)?;
+            copy_tree(&source, &target, owner, depth + 1)?;
         } else if kind.is_file() {
             fs_err::copy(&source, &target).context(doing)?;
         } else if kind.is_symlink() {
@@ -264,7 +318,7 @@ fn copy_tree(from: &Path, to: &Path, user: &User, depth: usize) -> Result<(), Fa
         } else {
             continue;
         }
-        own(&target, user)?;
+        own(&target, owner)?;
     }
     Ok(())
 }
@@ -272,13 +326,25 @@ fn copy_tree(from: &Path, to: &Path, user: &User, depth: usize) -> Result<(), Fa
 /// Where sudo is, the user needs no password for it. By number: a name could hold characters that sudo's
 /// grammar knows.
 fn allow_sudo(user: &User) -> Result<(), Fault> {
-    let sudo = ["/usr/bin/sudo", "/bin/sudo", "/usr/local/bin/sudo"];
-    if !sudo.iter().any(|path| is_there(path)) {
-        return Ok(());
+    if !is_there(SUDO_RULE) {
+        if !has_sudo() {
+            return Ok(());
+        }
+        read_sudo_rules()?;
     }
-    crate::boot::make_dir("/etc/sudoers.d", 0o750)?;
     let rule = format!("#{} ALL=(ALL:ALL) NOPASSWD: ALL\n", user.uid);
-    replace("/etc/sudoers.d/efimera", rule.as_bytes(), 0o440)?;
+    replace(SUDO_RULE, rule.as_bytes(), 0o440)
+}
+
+fn has_sudo() -> bool {
+    ["/usr/bin/sudo", "/bin/sudo", "/usr/local/bin/sudo"]
+        .iter()
+        .any(|path| is_there(path))
+}
+
+/// Has sudo look into its directory of rules.
+fn read_sudo_rules() -> Result<(), Fault> {
+    crate::boot::make_dir("/etc/sudoers.d", 0o750)?;
     let main = read_or_empty("/etc/sudoers")?;
     if !lines(&main).any(|line| {
         line.strip_prefix(b"@includedir")
@@ -296,12 +362,12 @@ fn allow_sudo(user: &User) -> Result<(), Fault> {
 }
 
 /// Gives a path to the user, the link itself where it is one.
-pub(crate) fn own(path: &Path, user: &User) -> Result<(), Fault> {
+pub(crate) fn own(path: &Path, owner: (u32, u32)) -> Result<(), Fault> {
     rustix::fs::chownat(
         CWD,
         path,
-        Some(Uid::from_raw(user.uid)),
-        Some(Gid::from_raw(user.gid)),
+        Some(Uid::from_raw(owner.0)),
+        Some(Gid::from_raw(owner.1)),
         AtFlags::SYMLINK_NOFOLLOW,
     )
     .context(|| format!("Giving `{}` to the user", path.display()))
@@ -311,9 +377,15 @@ pub(crate) fn own(path: &Path, user: &User) -> Result<(), Fault> {
 /// and not followed. Nothing else runs yet that could see half of it.
 pub(crate) fn replace(path: &str, bytes: &[u8], mode: u32) -> Result<(), Fault> {
     let doing = || format!("Writing `{path}`");
-    if let Ok(mut file) = open_in_place(path) {
-        file.write_all(bytes).context(doing)?;
-        return rustix::fs::fchmod(&file, Mode::from_raw_mode(mode)).context(doing);
+    if let Ok((file, stat)) = open_in_place(path) {
+        write_over(&file, &stat, bytes).context(doing)?;
+        if stat.st_mode & 0o7777 != mode {
+            rustix::fs::fchmod(&file, Mode::from_raw_mode(mode)).context(doing)?;
+        }
+        return Ok(());
+    }
+    if let Some(parent) = Path::new(path).parent() {
+        crate::boot::make_dir(parent, 0o755)?;
     }
     let next = format!("{path}.efimera-new");
     _ = rustix::fs::unlink(&next);
@@ -328,8 +400,21 @@ pub(crate) fn replace(path: &str, bytes: &[u8], mode: u32) -> Result<(), Fault> 
     rustix::fs::rename(&next, path).context(doing)
 }
 
-/// Opens a plain file that has one name, and empties it.
-fn open_in_place(path: &str) -> Result<std::fs::File, Errno> {
+/// Writes a file anew that was opened for it. Cutting a file costs an emulated machine milliseconds, for code of the
+/// kernel that it runs once, so only one that is too long is cut.
+fn write_over(file: &OwnedFd, stat: &rustix::fs::Stat, bytes: &[u8]) -> Result<(), Errno> {
+    let mut done = 0;
+    while done < bytes.len() {
+        done += rustix::io::pwrite(file, &bytes[done..], done as u64)?;
+    }
+    if u64::try_from(stat.st_size).is_ok_and(|old| old > bytes.len() as u64) {
+        rustix::fs::ftruncate(file, bytes.len() as u64)?;
+    }
+    Ok(())
+}
+
+/// Opens a plain file that has one name.
+fn open_in_place(path: &str) -> Result<(OwnedFd, rustix::fs::Stat), Errno> {
     let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
     let file = rustix::fs::open(path, flags, Mode::empty())?;
     let stat = rustix::fs::fstat(&file)?;
@@ -338,26 +423,47 @@ fn open_in_place(path: &str) -> Result<std::fs::File, Errno> {
     {
         return Err(Errno::MLINK);
     }
-    rustix::fs::ftruncate(&file, 0)?;
-    Ok(file.into())
+    Ok((file, stat))
 }
 
-/// Has the overlay copy the files up that a machine's set-up will write: in a template that is done once for all
-/// machines that start from it.
-pub(crate) fn copy_up() {
-    for path in [
-        "/etc/hosts",
-        "/etc/hostname",
-        "/etc/machine-id",
-        "/etc/timezone",
-        "/etc/shadow",
-        PASSWD,
-        GROUP,
+/// Makes ready what a machine's set-up will write, all of it without a word about anybody: files are there, and in the
+/// overlay's upper layer, so that their bytes alone are missing. In a template that is done once for all machines that
+/// start from it, and the kernel's code for it need not be translated in each of them. What can't be made ready now is
+/// made when its turn comes.
+pub(crate) fn make_ready() {
+    for (path, mode) in [
+        ("/etc/hosts", 0o644),
+        ("/etc/hostname", 0o644),
+        ("/etc/machine-id", 0o444),
+        (PASSWD, 0o644),
+        (GROUP, 0o644),
     ] {
-        // One that isn't there, or is a link, is made when its turn comes.
-        let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
-        drop(rustix::fs::open(path, flags, Mode::empty()));
+        ready(path, true, mode);
     }
+    // Where they aren't, none are made.
+    ready("/etc/shadow", false, 0);
+    ready("/etc/timezone", false, 0);
+    if has_sudo() && read_sudo_rules().is_ok() {
+        ready(SUDO_RULE, true, 0o440);
+    }
+    if !is_there(READY_HOME) {
+        // An unfinished one would be taken for a whole one.
+        let made = crate::boot::make_dir(READY_HOME, 0o755)
+            .and_then(|()| copy_tree(Path::new(SKELETON), Path::new(READY_HOME), READY_OWNER, 0))
+            .and_then(|()| own(Path::new(READY_HOME), READY_OWNER));
+        if made.is_err() {
+            fs_err::remove_dir_all(READY_HOME).ok();
+        }
+    }
+}
+
+/// Opening a file for writing copies it up. A link stays one.
+fn ready(path: &str, make: bool, mode: u32) {
+    let mut flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    if make {
+        flags |= OFlags::CREATE;
+    }
+    drop(rustix::fs::open(path, flags, Mode::from_raw_mode(mode)));
 }
 
 pub(crate) fn read_or_empty(path: &str) -> Result<Vec<u8>, Fault> {

@@ -121,9 +121,11 @@ pub(crate) fn enter_root(announcements: &Announcements) -> Result<Place, Fault> 
     )
     .context(|| "Sharing mounts".to_owned())?;
     mount_inside()?;
-    crate::accounts::copy_up();
+    crate::accounts::make_ready();
     crate::setup::raise_loopback()?;
-    Ok(Place::real(hidden, scratch))
+    let mut place = Place::real(hidden, scratch);
+    place.make_ready();
+    Ok(place)
 }
 
 /// What a running system expects to be mounted.

@@ -5,6 +5,7 @@ mod accounts;
 mod ahead;
 mod balloon;
 mod boot;
+mod child;
 mod console;
 mod device;
 mod fault;

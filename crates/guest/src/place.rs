@@ -10,7 +10,7 @@ use rustix::mount::{
     fsconfig_set_string, fsmount, fsopen, move_mount,
 };
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// The directories that the visible tree doesn't show.
 #[derive(Debug)]
@@ -20,7 +20,15 @@ pub(crate) struct Place {
     /// The scratch disk's root.
     scratch: OwnedFd,
     real: bool,
+    /// Where the workspace's disk is, found before anybody waits for it.
+    disk: Option<PathBuf>,
 }
+
+/// The serial number of the disk that the host packed.
+const WORKSPACE_DISK: &str = "workspace";
+
+/// The layers of the workspace, on the scratch disk.
+const WORKSPACE_DIRS: [&str; 3] = ["workspace", "workspace/upper", "workspace/work"];
 
 /// The workspace's two views.
 #[derive(Debug)]
@@ -37,6 +45,7 @@ impl Place {
             hidden,
             scratch,
             real: true,
+            disk: None,
         }
     }
 
@@ -46,6 +55,7 @@ impl Place {
             hidden,
             scratch,
             real: false,
+            disk: None,
         }
     }
 
@@ -59,6 +69,24 @@ impl Place {
         self.scratch.as_fd()
     }
 
+    /// Makes and finds what a set-up needs, as far as that says nothing about a machine. The workspace's disk isn't
+    /// read. What fails here is made, or fails again, when its turn comes.
+    pub(crate) fn make_ready(&mut self) {
+        self.disk = find_disk(WORKSPACE_DISK);
+        for dir in WORKSPACE_DIRS {
+            _ = mkdir_at(&self.scratch, dir);
+        }
+        _ = mkdir_at(&self.hidden, "workspace");
+        // Read before it is used: one that is not whole is made anew.
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::CLOEXEC;
+        drop(rustix::fs::openat(
+            &self.scratch,
+            crate::setup::KEPT_ID,
+            flags,
+            Mode::from_raw_mode(0o600),
+        ));
+    }
+
     /// Mounts the workspace's overlay on `target`, an existing directory.
     pub(crate) fn mount_workspace(
         &self,
@@ -67,7 +95,7 @@ impl Place {
     ) -> Result<Layers, Fault> {
         let lower = self.workspace_lower()?;
         let doing = || format!("Mounting the workspace on `{}`", target.display());
-        for dir in ["workspace", "workspace/upper", "workspace/work"] {
+        for dir in WORKSPACE_DIRS {
             mkdir_at(&self.scratch, dir).context(doing)?;
         }
         let upper = open_at(&self.scratch, "workspace/upper").context(doing)?;
@@ -112,7 +140,7 @@ impl Place {
         let doing = || "Mounting the workspace's disk".to_owned();
         mkdir_at(&self.hidden, "workspace").context(doing)?;
         if self.real
-            && let Some(disk) = find_disk("workspace")
+            && let Some(disk) = self.disk.clone().or_else(|| find_disk(WORKSPACE_DISK))
         {
             let context = fsopen("erofs", FsOpenFlags::FSOPEN_CLOEXEC).context(doing)?;
             fsconfig_set_string(&context, "source", &disk).context(doing)?;

@@ -111,6 +111,6 @@ pub(crate) fn timespec(duration: Duration) -> Timespec {
     }
 }
 
-fn last_error() -> Errno {
+pub(crate) fn last_error() -> Errno {
     Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)
 }

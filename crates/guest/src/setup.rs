@@ -53,7 +53,7 @@ pub(crate) fn set_up(place: &Place, setup: Setup) -> Result<Identified, Fault> {
     make_way(&workspace, &mut |made| {
         // What lies in the user's home is the user's, the rest of the way is root's.
         if made.starts_with(&home) && home != Path::new("/") {
-            accounts::own(made, &setup.user)
+            accounts::own(made, (setup.user.uid, setup.user.gid))
         } else {
             Ok(())
         }
@@ -185,7 +185,6 @@ pub(crate) fn raise_loopback() -> Result<(), Fault> {
 
 /// `/etc/hostname` and `/etc/hosts`: sudo and many programs look their own host up.
 fn name_host(name: &[u8]) -> Result<(), Fault> {
-    crate::boot::make_dir("/etc", 0o755)?;
     replace("/etc/hostname", &[name, b"\n"].concat(), 0o644)?;
     let mut hosts: Vec<u8> = Vec::new();
     for line in read_or_empty("/etc/hosts")?.split(|byte| *byte == b'\n') {
@@ -204,7 +203,7 @@ fn name_host(name: &[u8]) -> Result<(), Fault> {
 }
 
 /// Where a machine's id is on its scratch disk.
-const KEPT_ID: &str = "machine-id";
+pub(crate) const KEPT_ID: &str = "machine-id";
 
 /// A clone is another machine than the one that it is of.
 fn forget_machine_id(place: &Place) -> Result<(), Fault> {

@@ -1,6 +1,7 @@
 //! Starting one command: who it is, what it finds around it, and what its descriptors are.
 
 use crate::accounts::{Accounts, Identity};
+use crate::child::{self, Image};
 use crate::fault::{Context as _, Fault};
 use crate::setup::Identified;
 use rustix::fs::{Access, AtFlags, Gid, Mode, OFlags, Uid};
@@ -8,12 +9,10 @@ use rustix::io::Errno;
 use rustix::process::{Pid, Resource, Rlimit};
 use rustix::pty::OpenptFlags;
 use rustix::termios::{InputModes, OptionalActions, Winsize};
-use std::ffi::OsStr;
+use std::ffi::{CString, OsStr};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
-use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use wire::message::{Exec, RunAs, TtySize};
 
 /// Debian's, with the administrator's directories, which its login shells leave out for ordinary users: agents
@@ -83,23 +82,25 @@ pub(crate) fn spawn(exec: &Exec, machine: &Identified) -> Result<Started, Fault>
         argv[0].clone()
     };
     let (mut result, ends) = make_ends(exec, &identity)?;
-    let mut command = Command::new(&program);
-    command.arg0(OsStr::from_bytes(&arg0)).env_clear();
-    command.args(argv[1..].iter().map(|word| OsStr::from_bytes(word)));
-    for (name, value) in &environment {
-        command.env(OsStr::from_bytes(name), OsStr::from_bytes(value));
-    }
-    command.stdin(ends.stdin);
-    command.stdout(ends.stdout);
-    command.stderr(ends.stderr);
-    prepare(&mut command, &identity, cwd, exec.tty.is_some());
-    let started = command.spawn();
+    let texts = std::iter::once(&arg0).chain(&argv[1..]).map(Vec::as_slice);
+    let pairs: Vec<Vec<u8>> = environment
+        .iter()
+        .map(|(name, value)| [name, b"=".as_slice(), value].concat())
+        .collect();
+    let program_text = c_string(program.as_os_str().as_bytes())?;
+    let image = Image {
+        program: &program_text,
+        argv: &texts.map(c_string).collect::<Result<Vec<_>, _>>()?,
+        environment: &pairs
+            .iter()
+            .map(|pair| c_string(pair))
+            .collect::<Result<Vec<_>, _>>()?,
+        descriptors: [&ends.stdin, &ends.stdout, &ends.stderr],
+    };
+    let started = child::start(&image, &mut enter(&identity, &cwd, exec.tty.is_some()));
     // The child's ends are in it, and have to be closed here for their ends to be seen.
-    drop(command);
-    if let Err(error) = &started
-        && error.raw_os_error() == Some(libc::ENOEXEC)
-        && program != Path::new(SHELL)
-    {
+    drop(ends);
+    if started == Err(Errno::NOEXEC) && program != Path::new(SHELL) {
         // A script without `#!`, as execvp(3) and every shell take it. From the start, since a terminal is
         // hung up with the first process that it belonged to.
         let mut script = exec.clone();
@@ -107,13 +108,17 @@ pub(crate) fn spawn(exec: &Exec, machine: &Identified) -> Result<Started, Fault>
         script.argv.extend_from_slice(&argv[1..]);
         return spawn(&script, machine);
     }
-    let started = started.context(|| format!("Executing `{}`", program.display()))?;
-    // The process id of a child that was just started is positive.
-    result.pid = i32::try_from(started.id())
-        .ok()
-        .and_then(Pid::from_raw)
-        .ok_or_else(|| Fault::new("The new process has no id", Errno::SRCH))?;
+    result.pid = started.context(|| format!("Executing `{}`", program.display()))?;
     Ok(result)
+}
+
+fn c_string(text: &[u8]) -> Result<CString, Fault> {
+    CString::new(text).map_err(|_| {
+        Fault::new(
+            "A word of the command or its environment holds a NUL byte",
+            Errno::INVAL,
+        )
+    })
 }
 
 fn identify(exec: &Exec, machine: &Identified) -> Result<Identity, Fault> {
@@ -213,13 +218,12 @@ fn find_program(
     closed.ok_or_else(missing)
 }
 
-/// What happens in the child between fork and exec.
-#[expect(unsafe_code, reason = "pre_exec runs in a forked child")]
-fn prepare(command: &mut Command, identity: &Identity, cwd: OwnedFd, terminal: bool) {
+/// What happens in the child before it executes: plain system calls.
+fn enter(identity: &Identity, cwd: &OwnedFd, terminal: bool) -> impl FnMut() -> Result<(), Errno> {
     let uid = Uid::from_raw(identity.uid);
     let gid = Gid::from_raw(identity.gid);
     let groups: Vec<Gid> = identity.groups.iter().copied().map(Gid::from_raw).collect();
-    let enter = move || {
+    move || {
         crate::process::unblock_signals()?;
         rustix::process::setsid()?;
         if terminal {
@@ -234,12 +238,8 @@ fn prepare(command: &mut Command, identity: &Identity, cwd: OwnedFd, terminal: b
         rustix::thread::set_thread_res_gid(gid, gid, gid)?;
         rustix::thread::set_thread_res_uid(uid, uid, uid)?;
         // As the user: a directory that only root can enter is an error here, and no way around its mode.
-        rustix::process::fchdir(&cwd)?;
-        Ok(())
-    };
-    // SAFETY: this process has one thread, so the child can use its memory and locks freely; the closure makes
-    // plain system calls, and its descriptor is open in the child, as close-on-exec acts later.
-    unsafe { command.pre_exec(enter) };
+        rustix::process::fchdir(cwd)
+    }
 }
 
 fn limit_files(hard: u64) -> Result<(), Errno> {

@@ -83,7 +83,7 @@ fn an_emulated_machine() {
     -no-reboot
     -kernel /proc/self/fd/10
     -initrd /proc/self/fd/11
-    -append console=ttyS0 quiet panic=-1 cryptomgr.notests norandmaps no_timer_check efimera.trace=1,2
+    -append console=ttyS0 quiet panic=-1 cryptomgr.notests norandmaps no_timer_check lsm=landlock psi=0 efimera.trace=1,2
     -chardev socket,id=qmp,fd=14
     -mon chardev=qmp,mode=control
     -display none
@@ -91,7 +91,7 @@ fn an_emulated_machine() {
     -machine q35,usb=off,sata=off,smbus=off,vmport=off,smm=off,dump-guest-core=off,mem-merge=off
     -m 2049M
     -accel tcg,tb-size=512
-    -cpu max
+    -cpu max,erms=off,fsrm=off
     -smp cpus=2,sockets=1,cores=2,threads=1,maxcpus=2
     -chardev socket,id=console,fd=15
     -serial chardev:console
@@ -119,7 +119,7 @@ fn a_hardware_machine_differs_in_the_processor_alone() {
     insta::assert_debug_snapshot!(difference(&emulated, &hardware), @r#"
     [
         (
-            "-append console=ttyS0 quiet panic=-1 cryptomgr.notests norandmaps no_timer_check efimera.trace=1,2",
+            "-append console=ttyS0 quiet panic=-1 cryptomgr.notests norandmaps no_timer_check lsm=landlock psi=0 efimera.trace=1,2",
             "-append console=ttyS0 quiet panic=-1 cryptomgr.notests efimera.trace=1,2",
         ),
         (
@@ -127,7 +127,7 @@ fn a_hardware_machine_differs_in_the_processor_alone() {
             "-accel kvm",
         ),
         (
-            "-cpu max",
+            "-cpu max,erms=off,fsrm=off",
             "-cpu host,vmx=off,svm=off,pmu=off",
         ),
     ]
