@@ -48,7 +48,7 @@ impl Launcher for QemuLauncher {
         scratch: &File,
     ) -> Result<Launched, LaunchError> {
         self.resume_snapshot(spec, directory, memory, scratch)
-            .map_err(sentence)
+            .map_err(|not_resumed| sentence(not_resumed.error))
     }
 
     fn format_scratch(&mut self, spec: &Spec, scratch: &File) -> Result<(), LaunchError> {
@@ -96,19 +96,22 @@ impl QemuLauncher {
         )?)
     }
 
-    /// A template that QEMU doesn't take is of no use to anybody: it goes, and the machine boots.
+    /// A template that QEMU doesn't take is of no use to anybody: it goes, and the machine boots. So it does when the
+    /// computer is out of something, which is not the template's fault.
     fn resume_or_boot(
         &mut self,
         spec: &Spec,
         template: &Template,
         scratch: &File,
     ) -> Result<Launched, CommandError> {
-        let error = match self.resume_template(spec, template, scratch) {
+        let NotResumed { error, unfit } = match self.resume_template(spec, template, scratch) {
             Ok(launched) => return Ok(launched),
             Err(error) => error,
         };
         self.notice = Some(booted_instead(&error.with_causes()));
-        TemplateStore::open(&self.data)?.remove(template.key())?;
+        if unfit {
+            TemplateStore::open(&self.data)?.remove(template.key())?;
+        }
         scratch.set_len(0)?;
         self.blank(spec, scratch)?;
         self.boot(spec, scratch)
@@ -119,7 +122,7 @@ impl QemuLauncher {
         spec: &Spec,
         template: &Template,
         scratch: &File,
-    ) -> Result<Launched, CommandError> {
+    ) -> Result<Launched, NotResumed> {
         let memory = if owns_memory(spec) {
             Given::Own(template.own_ram()?)
         } else {
@@ -134,7 +137,7 @@ impl QemuLauncher {
         directory: &Path,
         memory: Memory,
         scratch: &File,
-    ) -> Result<Launched, CommandError> {
+    ) -> Result<Launched, NotResumed> {
         // The disk's size is a part of the hardware.
         rustix::fs::ftruncate(scratch, spec.disk.bytes())?;
         let shape = self.spec(spec, Ram::Own, Begin::Resume, scratch)?.shape()?;
@@ -159,7 +162,7 @@ impl QemuLauncher {
         memory: Given,
         state: &File,
         scratch: &File,
-    ) -> Result<Launched, CommandError> {
+    ) -> Result<Launched, NotResumed> {
         let (ram, own, held) = match memory {
             Given::Own(ram) => (Ram::Shared(ram.try_clone()?), Some(ram), None),
             Given::Shared(held) => (Ram::Private(held.try_clone()?), None, Some(held)),
@@ -169,7 +172,11 @@ impl QemuLauncher {
         let fit = Fit::of(&machine.shape()?, &self.qemu)?;
         let started = machine::launch(&machine, &self.role)?;
         let mut monitor = machine::Monitor::new(started.qmp.try_clone()?);
-        monitor.resume(state, &started.stderr, Instant::now() + RESUME)?;
+        let resumed = monitor.resume(state, &started.stderr, Instant::now() + RESUME);
+        resumed.map_err(|error| NotResumed {
+            unfit: matches!(error, machine::MonitorError::Resume(_)),
+            error: error.into(),
+        })?;
         let running = Running {
             monitor,
             ram: own,
@@ -264,6 +271,22 @@ const RESUME: Duration = Duration::from_secs(20);
 
 fn booted_instead(why: &str) -> String {
     format!("the machine booted, since its template can't be used: {why}")
+}
+
+/// A machine doesn't go on from a state.
+struct NotResumed {
+    error: CommandError,
+    /// QEMU has looked at the state, and doesn't take it.
+    unfit: bool,
+}
+
+impl<E: Into<CommandError>> From<E> for NotResumed {
+    fn from(error: E) -> Self {
+        Self {
+            error: error.into(),
+            unfit: false,
+        }
+    }
 }
 
 /// The memory that a machine goes on with.

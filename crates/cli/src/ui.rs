@@ -219,14 +219,26 @@ impl Progress {
             self.since = Instant::now();
         }
         if self.bar.is_none() && self.since.elapsed() >= BLINK {
-            if !self.ui.stderr_is_terminal {
-                self.ui.say(format!("{step}…"));
-            }
-            self.bar = Some(self.new_bar(bytes, total > 0));
+            self.show(bytes, total);
         }
         if let Some(bar) = &self.bar {
             bar.set_length(total);
             bar.set_position(done);
+        }
+    }
+
+    fn show(&mut self, bytes: bool, total: u64) {
+        if !self.ui.stderr_is_terminal {
+            self.ui.say(format!("{}…", self.step));
+        }
+        self.bar = Some(self.new_bar(bytes, total > 0));
+    }
+
+    /// A step that takes long and says nothing of how far it is: shown at once.
+    pub(crate) fn begin(&mut self, step: &str) {
+        self.at(step, 0, 0, false);
+        if self.bar.is_none() && !self.ui.quiet {
+            self.show(false, 0);
         }
     }
 

@@ -50,6 +50,12 @@ pub enum MonitorError {
         /// QEMU's words, bounded and printable.
         String,
     ),
+    /// It couldn't start.
+    #[error("QEMU can't start: {0}")]
+    Start(
+        /// QEMU's words, bounded and printable.
+        String,
+    ),
     /// It couldn't take the state: of another build or machine, or damaged.
     #[error("QEMU doesn't take the saved machine: {0}")]
     Resume(
@@ -95,7 +101,17 @@ impl Monitor {
         deadline: Instant,
     ) -> Result<(), MonitorError> {
         seek(state.as_fd(), SeekFrom::Start(0)).map_err(broken)?;
-        match self.load(state.as_fd(), deadline) {
+        let ready = self
+            .execute(Command::SetCapabilities, deadline)
+            .and_then(|_| self.give(state.as_fd(), deadline));
+        if let Err(error) = ready {
+            return Err(match error {
+                // It hasn't looked at the state yet: there is no memory for it, for one.
+                MonitorError::Ended => words(complaints).map_or(error, MonitorError::Start),
+                other => other,
+            });
+        }
+        match self.load(deadline) {
             Err(MonitorError::Ended) => Err(match words(complaints) {
                 Some(words) => MonitorError::Resume(words),
                 // Killed, as when the host's memory is full.
@@ -156,9 +172,7 @@ impl Monitor {
         Ok(self.events.drain(..).collect())
     }
 
-    fn load(&mut self, state: BorrowedFd<'_>, deadline: Instant) -> Result<(), MonitorError> {
-        self.execute(Command::SetCapabilities, deadline)?;
-        self.give(state, deadline)?;
+    fn load(&mut self, deadline: Instant) -> Result<(), MonitorError> {
         match self.migrate(Command::MigrateIncoming, deadline)? {
             None => self.cont(deadline),
             Some(reason) => Err(MonitorError::Resume(reason)),

@@ -29,6 +29,8 @@ struct Sign {
 impl Held {
     /// Shares the memory of that name with a process that holds it, as `holders` says, or fills it from its file.
     pub(crate) fn of(holders: &Path, name: &str, ram: &File, size: Size) -> io::Result<Self> {
+        // One fills it, and those who come meanwhile wait for that and share it.
+        let _filling = filling(holders).ok();
         let found = find(holders, name, size);
         let shared = found.is_some();
         let memory = match found {
@@ -58,6 +60,15 @@ impl AsFd for Held {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.memory.as_fd()
     }
+}
+
+/// The right to fill the memory.
+fn filling(holders: &Path) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let path = holders.with_file_name("filling");
+    let file = rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR)?;
+    rustix::io::retry_on_intr(|| flock(&file, FlockOperation::LockExclusive))?;
+    Ok(file)
 }
 
 /// The memory, if a living process of ours holds it. Signs of dead ones are removed.
@@ -92,7 +103,7 @@ fn find(directory: &Path, name: &str, size: Size) -> Option<OwnedFd> {
 fn is_locked(path: &Path) -> io::Result<bool> {
     let file = rustix::fs::open(
         path,
-        OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW,
+        OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK,
         Mode::empty(),
     )?;
     match flock(&file, FlockOperation::NonBlockingLockExclusive) {

@@ -9,6 +9,7 @@
 //! templates/KEY/state           the devices' state, as QEMU wrote it
 //! templates/KEY/scratch         the scratch disk at that moment, sparse
 //! templates/KEY/holders/PID-FD  a process that holds the memory, sealed, in this descriptor, while it has the lock
+//! templates/KEY/filling         held while somebody fills the memory
 //! templates/KEY.lock            held while it is made
 //! ```
 //!

@@ -81,8 +81,8 @@ pub fn make(
     let lock = store.lock(&key, || tell(Step::Waiting))?;
     match store.find(&key) {
         Ok(Some(template)) => return Ok(template),
-        Ok(None) => {}
-        Err(_) => store.remove(&key)?,
+        // What is left of one that was being removed is in the way, too.
+        Ok(None) | Err(_) => store.remove(&key)?,
     }
     let new = tempfile::Builder::new()
         .prefix(UNFINISHED)

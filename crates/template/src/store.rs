@@ -117,9 +117,14 @@ impl Store {
 
     /// Removes a template. Machines that run from it go on: they hold its memory.
     pub fn remove(&self, key: &Key) -> io::Result<()> {
-        match fs_err::remove_dir_all(self.directory.join(key.as_str())) {
+        // At once, and then file by file: half of one must not be taken for one.
+        let gone = tempfile::Builder::new()
+            .prefix(UNFINISHED)
+            .tempdir_in(&self.directory)?;
+        match fs_err::rename(self.directory.join(key.as_str()), gone.path()) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-            other => other,
+            Err(error) => Err(error),
+            Ok(()) => Ok(gone.close()?),
         }
     }
 
@@ -128,7 +133,12 @@ impl Store {
     pub fn collect_garbage(&self) -> io::Result<u64> {
         let now = SystemTime::now();
         let age = |path: &Path| {
-            let modified = fs_err::metadata(path).and_then(|metadata| metadata.modified());
+            // Of one without a record, the directory's.
+            let modified = fs_err::metadata(path).or_else(|_| {
+                path.parent()
+                    .map_or_else(|| fs_err::metadata(path), fs_err::metadata)
+            });
+            let modified = modified.and_then(|metadata| metadata.modified());
             modified.map_or(Duration::ZERO, |at| {
                 now.duration_since(at).unwrap_or_default()
             })

@@ -64,7 +64,11 @@ pub(crate) fn make(
     let key = recipe.key()?;
     let store = Store::open(&context.dirs.data)?;
     match store.find(&key) {
-        Ok(Some(_)) => return Ok(key.to_string()),
+        Ok(Some(_)) => {
+            // What older images, other sizes and makers that were killed left; should it fail, it only takes room.
+            store.collect_garbage().ok();
+            return Ok(key.to_string());
+        }
         Ok(None) => {}
         Err(error) => context.ui.say(format!(
             "The template is made anew: {}",
@@ -82,7 +86,7 @@ pub(crate) fn make(
             template::Step::Saving => "freezing it",
         };
         made |= step == template::Step::Saving;
-        progress.at(text, 0, 0, false);
+        progress.begin(text);
     })?;
     progress.end();
     if made {

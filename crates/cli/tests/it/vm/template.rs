@@ -130,6 +130,12 @@ fn a_damaged_template_is_made_anew_and_said() {
     let ran = env.efimera(&root, &["run", "--", "true"]);
     assert!(ran.stderr.contains("made anew"), "{}", ran.stderr);
     assert_eq!(ran.code, 0);
+    // As by a removal that was cut short: the next run makes one, and the one after that finds it.
+    fs::remove_file(template.join("template.json")).unwrap();
+    let ran = env.efimera(&root, &["run", "--", "true"]);
+    assert!(ran.stderr.contains("template was made"), "{}", ran.stderr);
+    let ran = env.efimera(&root, &["run", "--", "true"]);
+    assert!(!ran.stderr.contains("template was made"), "{}", ran.stderr);
 }
 
 #[test]
