@@ -114,7 +114,11 @@ impl Writer {
     }
 
     fn start(file: fs_err::File, implied: Meta, keep: u64, data_end: u64) -> Result<Self, Error> {
-        file.set_len(keep).map_err(Error::Write)?;
+        // An empty file is left alone: ext4 takes emptying one for the start of a replacement, and writes all of it
+        // to the disk when it is closed.
+        if file.metadata().map_err(Error::Write)?.len() > keep {
+            file.set_len(keep).map_err(Error::Write)?;
+        }
         Ok(Self {
             data: Data::new(file, data_end)?,
             tree: Tree::new(implied),

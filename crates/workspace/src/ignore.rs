@@ -243,7 +243,11 @@ impl Pattern {
 
     fn may_match(&self, text: &[u8]) -> bool {
         let needed = &self.text[self.needed.clone()];
-        needed.is_empty() || text.windows(needed.len()).any(|part| part == needed)
+        // The first byte is rarely the right one, and asking for it by itself spares the call that compares.
+        needed.first().is_none_or(|first| {
+            text.windows(needed.len())
+                .any(|part| part[0] == *first && part == needed)
+        })
     }
 
     fn may_match_below(&self, dir: &[u8]) -> bool {

@@ -4,9 +4,9 @@
 //! ```text
 //! collected ──▶ plan: what of the last baseline is still true
 //!                 │ all of it ─▶ the last baseline, as it is
-//!                 ├─▶ readers (two threads): open, read, digest ─┐
-//!                 ├─▶ git (a thread): packs of objects           ├─▶ image ─▶ index of git ─▶ list ─▶ rename
-//!                 └─▶ data of the last image, copied ────────────┘
+//!                 ├─▶ readers (a thread or two): open, read, digest ─┐
+//!                 ├─▶ git (a thread): packs of objects; then reads   ├─▶ image ─▶ index of git ─▶ list ─▶ rename
+//!                 └─▶ data of the last image, copied ────────────────┘
 //! ```
 
 mod error;

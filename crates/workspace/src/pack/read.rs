@@ -7,9 +7,13 @@ use std::fs::File;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
 
-/// Threads that read. One is not enough where files are small, and more than two only wait for the one that writes.
-const READERS: usize = 2;
+/// Threads that read at the same time. One is not enough where files are small, and more than two only wait for the
+/// one that writes.
+pub(super) const READERS: usize = 2;
+/// Batches that may be begun before the writer asks for them: some are done, and each reader has one at work.
+const BEGUN: usize = 2 * READERS;
 /// Files up to this size travel whole and together, so that one that changes while it is read costs nothing.
 const SMALL: u64 = 1 << 20;
 /// Bytes of small files that travel together: handing over each by itself takes longer than reading it, and these
@@ -17,8 +21,8 @@ const SMALL: u64 = 1 << 20;
 const BATCH: u64 = 256 << 10;
 /// Bytes of a large file that travel at once.
 const PIECE: usize = 1 << 20;
-/// Pieces that may wait for the writer, per reader.
-const WAITING: usize = 4;
+/// Pieces of one batch that may wait for the writer.
+const WAITING: usize = 2;
 /// How often a file is read again when it changes meanwhile.
 const TRIES: u32 = 3;
 /// File systems keep times by a clock that ticks; ext4's and xfs's by one of at most 10 ms, doubled twice to be sure.
@@ -82,62 +86,96 @@ pub(super) struct Read {
     pub(super) torn: bool,
 }
 
+/// The jobs, of which each reader takes the next batch when it is done with one.
+#[derive(Debug)]
+pub(super) struct Queue<'a> {
+    root: &'a OwnedFd,
+    jobs: &'a [Job<'a>],
+    limit: Size,
+    waiting: Mutex<Waiting>,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    batches: std::vec::IntoIter<Range<usize>>,
+    /// Tells the writer of each batch that is begun, in their order.
+    begun: SyncSender<Receiver<Piece>>,
+}
+
 /// The answers to jobs, in their order.
 #[derive(Debug)]
 pub(super) struct Answers {
-    readers: Vec<Receiver<Piece>>,
-    /// For each job its reader.
-    reader_of: Vec<usize>,
+    begun: Receiver<Receiver<Piece>>,
+    /// Of the batch that is being told.
+    pieces: Option<Receiver<Piece>>,
 }
 
 impl Answers {
-    /// The next piece from the reader of the job with this number.
-    pub(super) fn next(&self, job: usize) -> Piece {
-        // A reader that is gone has panicked, which its scope tells.
-        let piece = self.readers[self.reader_of[job]].recv();
-        piece.unwrap_or(Piece::End(Outcome::Gone))
+    /// The next piece.
+    pub(super) fn next(&mut self) -> Piece {
+        loop {
+            if let Some(piece) = self.pieces.as_ref().and_then(|pieces| pieces.recv().ok()) {
+                return piece;
+            }
+            self.pieces = self.begun.recv().ok();
+            if self.pieces.is_none() {
+                // All readers are gone, so one has panicked, which its scope tells.
+                return Piece::End(Outcome::Gone);
+            }
+        }
     }
 }
 
-/// Starts readers for `jobs` below the directory `root`.
-pub(super) fn start<'scope, 'env>(
-    scope: &'scope std::thread::Scope<'scope, 'env>,
-    root: &'env OwnedFd,
-    jobs: &'env [Job<'env>],
+/// A queue of `jobs` below the directory `root`, and where their answers come. Only readers may keep hold of the
+/// queue: when the last of them is gone, nothing more can come.
+pub(super) fn queue<'a>(
+    root: &'a OwnedFd,
+    jobs: &'a [Job<'a>],
     limit: Size,
-) -> Answers {
-    let batches = batches(jobs);
-    let reader_of = (0..READERS).cycle().zip(&batches);
-    let reader_of = reader_of.flat_map(|(reader, batch)| batch.clone().map(move |_| reader));
-    let reader_of = reader_of.collect();
-    let readers = (0..READERS)
-        .map(|number| {
-            let (sender, receiver) = sync_channel(WAITING);
-            let batches: Vec<Range<usize>> = batches
-                .iter()
-                .skip(number)
-                .step_by(READERS)
-                .cloned()
-                .collect();
-            scope.spawn(move || {
-                let mut reader = Reader {
-                    root,
-                    limit,
-                    sender: &sender,
-                    bytes: Vec::new(),
-                    outcomes: Vec::new(),
-                };
-                // The writer is gone when it failed; then nobody wants to know.
-                for batch in batches {
-                    if reader.batch(&jobs[batch]).is_err() {
-                        return;
-                    }
-                }
-            });
-            receiver
-        })
-        .collect();
-    Answers { readers, reader_of }
+) -> (Arc<Queue<'a>>, Answers) {
+    let (sender, begun) = sync_channel(BEGUN);
+    let waiting = Waiting {
+        batches: batches(jobs).into_iter(),
+        begun: sender,
+    };
+    let queue = Queue {
+        root,
+        jobs,
+        limit,
+        waiting: Mutex::new(waiting),
+    };
+    let answers = Answers {
+        begun,
+        pieces: None,
+    };
+    (Arc::new(queue), answers)
+}
+
+impl Queue<'_> {
+    /// Reads until nothing is left to be read, or the writer is gone: when it failed, nobody wants to know.
+    pub(super) fn read(&self) {
+        while let Some((batch, sender)) = self.begin() {
+            let mut reader = Reader {
+                root: self.root,
+                limit: self.limit,
+                sender: &sender,
+                bytes: Vec::new(),
+                outcomes: Vec::new(),
+            };
+            if reader.batch(&self.jobs[batch]).is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Takes the next batch. Waits while the writer has too many before it; the others would wait for the same.
+    fn begin(&self) -> Option<(Range<usize>, SyncSender<Piece>)> {
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        let batch = waiting.batches.next()?;
+        let (sender, pieces) = sync_channel(WAITING);
+        waiting.begun.send(pieces).ok()?;
+        Some((batch, sender))
+    }
 }
 
 /// Jobs that are read one after the other and travel together.

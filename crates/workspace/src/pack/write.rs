@@ -2,7 +2,7 @@ use super::gitdirs::{self, Objects, Repo};
 use super::memory::{Mark, Memory, Pack};
 use super::partial::Partial;
 use super::plan::Plan;
-use super::read::{self, Answers, Job, Outcome, Piece, Read};
+use super::read::{self, Answers, Job, Outcome, Piece, READERS, Read};
 use super::{PackError, PackOptions, PackProgress};
 use crate::baseline::{About, DISK_SIZE, IMAGE_FILE};
 use crate::git::{FileFacts, FileStat, ObjectFormat, Oid, blob_oid};
@@ -14,6 +14,7 @@ use std::collections::VecDeque;
 use std::io::Read as _;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
+use std::sync::Arc;
 
 /// Permissions of directories and files that we make ourselves in the image.
 const DIR_MODE: u32 = 0o755;
@@ -119,6 +120,12 @@ fn publish(partial: Partial, list: Digest, dir: &Path) -> Result<Baseline, PackE
     Baseline::load(&name).map_err(|source| PackError::write(dir, std::io::Error::other(source)))
 }
 
+/// Threads that read from the start, beside the one that becomes a reader when git is done.
+fn readers() -> usize {
+    let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    (processors - 1).clamp(1, READERS)
+}
+
 struct Task<'a> {
     collected: &'a Collected,
     options: &'a PackOptions,
@@ -177,16 +184,24 @@ impl Task<'_> {
         let scratch = self.partial.join("scratch");
         let memory = self.plan.last.as_ref().map(|last| &last.memory);
         let (packed, objects) = std::thread::scope(|scope| {
+            let (queue, mut answers) = read::queue(&root, &jobs, collected.max_file_size);
+            // What git does takes the longest, so it gets a processor for itself where there are few.
+            for _ in 0..readers() {
+                let queue = Arc::clone(&queue);
+                scope.spawn(move || queue.read());
+            }
             let objects = scope.spawn(|| {
+                let queue = queue;
                 let git = collected.git_program.as_ref();
                 let each = self
                     .repositories
                     .iter()
                     .filter_map(|repo| Some(repo.objects(git?, memory, &scratch)));
-                each.collect::<Result<Vec<Objects>, PackError>>()
+                let objects = each.collect::<Result<Vec<Objects>, PackError>>();
+                queue.read();
+                objects
             });
-            let answers = read::start(scope, &root, &jobs, collected.max_file_size);
-            let packed = self.files(&mut writer, &jobs, &answers, progress)?;
+            let packed = self.files(&mut writer, &jobs, &mut answers, progress)?;
             // Readers that wait for a listener must not be waited for.
             drop(answers);
             let objects = objects
@@ -288,7 +303,7 @@ impl Task<'_> {
         &self,
         writer: &mut Writer,
         jobs: &[Job<'_>],
-        answers: &Answers,
+        answers: &mut Answers,
         progress: &mut dyn FnMut(PackProgress),
     ) -> Result<Packed, PackError> {
         let fault = |source| PackError::image(&self.options.baselines, source);
@@ -359,7 +374,7 @@ impl Task<'_> {
                 (Kind::File, None) => {
                     debug_assert_eq!(jobs[next_job].at, at, "jobs come in the order of entries");
                     if arrived.is_empty() {
-                        self.receive(writer, answers, next_job, &mut arrived)?;
+                        self.receive(writer, answers, &mut arrived)?;
                     }
                     next_job += 1;
                     let arrived = arrived.pop_front().unwrap_or(Arrived::Gone);
@@ -402,12 +417,11 @@ impl Task<'_> {
         Ok(packed)
     }
 
-    /// Puts what comes next from the reader of job `job` into the image, without names: at least that job's file.
+    /// Puts what comes next from the readers into the image, without names: at least the next job's file.
     fn receive(
         &self,
         writer: &mut Writer,
-        answers: &Answers,
-        job: usize,
+        answers: &mut Answers,
         arrived: &mut VecDeque<Arrived>,
     ) -> Result<(), PackError> {
         let fault = |source| PackError::image(&self.options.baselines, source);
@@ -421,7 +435,7 @@ impl Task<'_> {
             Outcome::Failed(error) => Arrived::Failed(error),
         };
         loop {
-            match answers.next(job) {
+            match answers.next() {
                 Piece::Files { bytes, outcomes } => {
                     let start = writer.append(&bytes).map_err(fault)?.offset;
                     arrived.extend(outcomes.into_iter().map(|outcome| place(start, outcome)));
