@@ -32,7 +32,12 @@ pub(crate) const ACCOUNT: &str = "efimera-test";
 
 /// Installs the packages that are missing.
 pub(crate) fn install_packages() -> Result<()> {
-    let missing: Vec<&str> = PACKAGES
+    install(PACKAGES)
+}
+
+/// Installs those of the packages that are missing.
+pub(crate) fn install(packages: &[&str]) -> Result<()> {
+    let missing: Vec<&str> = packages
         .iter()
         .copied()
         .filter(|package| !is_installed(package))
@@ -42,7 +47,7 @@ pub(crate) fn install_packages() -> Result<()> {
     }
     if !is_root() {
         bail!(
-            "the tests need these packages: sudo apt-get install --no-install-recommends {}",
+            "these packages are needed: sudo apt-get install --no-install-recommends {}",
             missing.join(" ")
         );
     }

@@ -87,7 +87,7 @@ pub(crate) fn measure(lab: &Lab) -> Result<Vec<Row>> {
 const CROWD_LIMIT: f64 = CROWD as f64;
 
 /// The whole of `efimera run -- true`.
-fn run(lab: &Lab, repository: &Path, options: &[&str]) -> Result<Duration> {
+pub(crate) fn run(lab: &Lab, repository: &Path, options: &[&str]) -> Result<Duration> {
     let name = lab.name();
     let words = [&["run", "--name", &name], options, &["--", "true"]].concat();
     let took = time(&mut lab.efimera(repository, &words))?;

@@ -139,6 +139,22 @@ impl Lab {
         remove(&self.dir.join("data/cache/workspaces"))
     }
 
+    /// Why efimera's machines are emulated; nothing where they run on KVM.
+    pub(crate) fn why_no_kvm(&self) -> Result<Option<String>> {
+        // Its exit code says whether machines can start, which they could a moment ago.
+        let mut doctor = self.efimera(&self.dir.join("home"), &["doctor", "--json"]);
+        let document: Value = serde_json::from_slice(&doctor.output()?.stdout)?;
+        let findings = document["findings"].as_array();
+        let mut findings = findings.into_iter().flatten();
+        Ok(
+            match findings.find(|finding| finding["what"] == "processor") {
+                Some(finding) if finding["ok"] == true => None,
+                Some(finding) => Some(finding["text"].as_str().unwrap_or_default().to_owned()),
+                None => Some("`efimera doctor` says nothing of it".to_owned()),
+            },
+        )
+    }
+
     /// How far we are, for whoever waits.
     #[expect(
         clippy::print_stderr,

@@ -96,6 +96,18 @@ impl Row {
         }
     }
 
+    /// Something that was not measured, and how to get what it needs.
+    pub(crate) fn not_run(what: impl Into<String>, why: impl Into<String>) -> Self {
+        Self {
+            what: what.into(),
+            found: Found::NotRun(why.into()),
+        }
+    }
+
+    fn was_run(&self) -> bool {
+        !matches!(self.found, Found::NotRun(_))
+    }
+
     /// What is held against the limit, and the limit.
     fn judged(&self) -> Option<(f64, f64)> {
         match &self.found {
@@ -111,6 +123,7 @@ impl Row {
 
     fn verdict(&self) -> &'static str {
         match self.judged() {
+            Some((_, f64::INFINITY)) => "",
             Some((value, limit)) if value <= limit => "ok",
             Some(_) => "over",
             None => "not run",
@@ -136,13 +149,13 @@ impl Row {
                 spread(measured),
                 spread(reference),
                 format!("{ratio:.2}"),
-                format!("{limit:.2}"),
+                only_finite(limit, format!("{limit:.2}")),
             ),
             (Found::Value { value, unit, limit }, _) => (
                 format!("{value:.1} {unit}"),
                 String::new(),
                 String::new(),
-                format!("{limit} {unit}"),
+                only_finite(*limit, format!("{limit} {unit}")),
             ),
             (Found::NotRun(why), _) => (why.clone(), String::new(), String::new(), String::new()),
             (Found::Ratio { .. }, None) => Default::default(),
@@ -185,50 +198,73 @@ impl Row {
     }
 }
 
+/// A limit in words; none where everything is good.
+fn only_finite(limit: f64, text: String) -> String {
+    if limit.is_finite() {
+        text
+    } else {
+        String::new()
+    }
+}
+
 /// All of it.
 #[derive(Debug)]
 pub(crate) struct Report {
-    machine: String,
+    machine: Machine,
     rounds: usize,
-    rows: Vec<Row>,
+    groups: Vec<Group>,
+    /// What this computer has no hardware for.
+    lacking: Vec<Row>,
+}
+
+/// The rows of one part.
+#[derive(Debug)]
+pub(crate) struct Group {
+    /// A sentence of what is compared with what.
+    pub(crate) about: &'static str,
+    pub(crate) rows: Vec<Row>,
+}
+
+/// The computer, by its kind.
+#[derive(Debug)]
+pub(crate) struct Machine {
+    /// Processors.
+    pub(crate) computer: String,
+    /// The kernel's version, with what its builder calls it.
+    pub(crate) kernel: String,
+    pub(crate) qemu: String,
+    /// How machines are run.
+    pub(crate) mode: &'static str,
 }
 
 impl Report {
     /// Begins with what computer this is, and with what its hardware offers.
     pub(crate) fn new(lab: &Lab) -> Result<Self> {
-        let text = doctor(lab)?;
-        let kvm = match text.as_array().into_iter().flatten().find(is_processor) {
-            Some(finding) if finding["ok"] == true => None,
-            Some(finding) => Some(finding["text"].as_str().unwrap_or_default().to_owned()),
-            None => Some("`efimera doctor` says nothing of it".to_owned()),
-        };
+        let kvm = lab.why_no_kvm()?;
         let mode = if kvm.is_some() {
             "emulated machines"
         } else {
             "machines on KVM"
         };
-        let rows = kvm
-            .map(|why| Row {
-                what: "all of this on KVM".to_owned(),
-                found: Found::NotRun(why),
-            })
-            .into_iter()
-            .collect();
         Ok(Self {
-            machine: format!("{}, {mode}", computer()),
+            machine: Machine {
+                computer: computer(),
+                kernel: uname("-r"),
+                qemu: qemu(lab),
+                mode,
+            },
             rounds: lab.rounds,
-            rows,
+            groups: Vec::new(),
+            lacking: kvm
+                .map(|why| Row::not_run("all of this on KVM", why))
+                .into_iter()
+                .collect(),
         })
     }
 
-    /// Adds rows, before the one of what was not run.
-    pub(crate) fn add(&mut self, rows: Vec<Row>) {
-        let at = self
-            .rows
-            .iter()
-            .position(|row| matches!(row.found, Found::NotRun(_)))
-            .unwrap_or(self.rows.len());
-        self.rows.splice(at..at, rows);
+    /// Adds the rows of a part.
+    pub(crate) fn add(&mut self, about: &'static str, rows: Vec<Row>) {
+        self.groups.push(Group { about, rows });
     }
 
     /// Prints a table or a document.
@@ -237,20 +273,81 @@ impl Report {
         reason = "a command for developers, not the product"
     )]
     pub(crate) fn print(&self, json: bool) {
+        let all = self.groups.iter().flat_map(|group| &group.rows);
+        let (run, not_run): (Vec<&Row>, Vec<&Row>) =
+            all.chain(&self.lacking).partition(|row| row.was_run());
+        let rows: Vec<Row> = run.into_iter().chain(not_run).cloned().collect();
+        let Machine {
+            computer,
+            kernel,
+            qemu,
+            mode,
+        } = &self.machine;
+        let machine = format!("{computer}, kernel {kernel}, {mode}");
         if json {
-            let rows: Vec<Value> = self.rows.iter().map(Row::as_json).collect();
+            let rows: Vec<Value> = rows.iter().map(Row::as_json).collect();
             println!(
                 "{:#}",
-                json!({ "machine": self.machine, "rounds": self.rounds, "rows": rows })
+                json!({ "machine": machine, "qemu": qemu, "rounds": self.rounds, "rows": rows })
             );
         } else {
-            println!(
-                "{}; median (least…most) of {} rounds\n",
-                self.machine, self.rounds
-            );
-            print!("{}", table(&self.rows));
+            println!("{machine}; median (least…most) of {} rounds\n", self.rounds);
+            print!("{}", table(&rows));
         }
     }
+
+    /// The whole as a page of the documents. `command` is what makes it, `date` when that was.
+    pub(crate) fn page(&self, command: &str, date: &str) -> String {
+        page(
+            &self.machine,
+            &self.groups,
+            &self.lacking,
+            &format!(
+                "Made on {date} by `{command}`; median (least…most) of {} rounds.",
+                self.rounds
+            ),
+        )
+    }
+}
+
+/// A page of Markdown.
+fn page(machine: &Machine, groups: &[Group], lacking: &[Row], made: &str) -> String {
+    // A kind of computer: what a builder appends to the version says which one it is.
+    let kernel = machine.kernel.split('-').next().unwrap_or_default();
+    let mut text = format!(
+        "# Performance\n\nEach row holds two things against each other that one computer did by turns, or one number against \
+         its limit. {made}\n\nThe computer: {}, kernel {kernel}. Machines: {}, {}.\n",
+        machine.computer, machine.qemu, machine.mode
+    );
+    for group in groups {
+        text.push_str(&format!("\n{}\n", group.about));
+        let (run, not_run): (Vec<&Row>, Vec<&Row>) =
+            group.rows.iter().partition(|row| row.was_run());
+        if !run.is_empty() {
+            text.push_str("\n| What | Measured | Against | Ratio | Limit | |\n");
+            text.push_str("| --- | --- | --- | --- | --- | --- |\n");
+        }
+        for row in run {
+            let cells = row.cells().map(|cell| cell.replace('|', "\\|"));
+            text.push_str(&format!("| {} |\n", cells.join(" | ")));
+        }
+        text.push_str(&list_not_run(not_run));
+    }
+    text.push_str(&list_not_run(lacking.iter().collect()));
+    text
+}
+
+/// What was not run, as a list.
+fn list_not_run(rows: Vec<&Row>) -> String {
+    let mut text = String::new();
+    for row in rows {
+        if text.is_empty() {
+            text.push('\n');
+        }
+        let [what, why, ..] = row.cells();
+        text.push_str(&format!("- {what}: not run ({why})\n"));
+    }
+    text
 }
 
 /// Rows below a heading, in columns.
@@ -281,28 +378,36 @@ fn table(rows: &[Row]) -> String {
     text
 }
 
-fn doctor(lab: &Lab) -> Result<Value> {
-    let here = lab.path("home");
-    // Its exit code says whether machines can start, which they could a moment ago.
-    let output = lab.efimera(&here, &["doctor", "--json"]).output()?;
-    let mut document: Value = serde_json::from_slice(&output.stdout)?;
-    Ok(document["findings"].take())
+/// What QEMU calls itself, without its builder's words.
+fn qemu(lab: &Lab) -> String {
+    let answer = shell::output(lab.command(QEMU).arg("--version"));
+    let first = answer.ok().and_then(|text| {
+        let words = text.lines().next()?.split_whitespace();
+        words
+            .skip_while(|word| *word != "version")
+            .nth(1)
+            .map(str::to_owned)
+    });
+    first.map_or_else(
+        || "QEMU of an unknown version".to_owned(),
+        |version| format!("QEMU {version}"),
+    )
 }
 
-fn is_processor(finding: &&Value) -> bool {
-    finding["what"] == "processor"
-}
+/// QEMU for machines like this computer.
+pub(crate) const QEMU: &str = if cfg!(target_arch = "aarch64") {
+    "qemu-system-aarch64"
+} else {
+    "qemu-system-x86_64"
+};
 
-/// Processors and system, without any name.
+/// Processors, without any name.
 fn computer() -> String {
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    let word = |program: &str, word: &str| {
-        shell::output(Command::new(program).arg(word))
-            .map_or_else(|_| "unknown".to_owned(), |text| text.trim().to_owned())
-    };
-    format!(
-        "{cores} cores, {}, kernel {}",
-        word("uname", "-m"),
-        word("uname", "-r")
-    )
+    format!("{cores} cores, {}", uname("-m"))
+}
+
+fn uname(word: &str) -> String {
+    shell::output(Command::new("uname").arg(word))
+        .map_or_else(|_| "unknown".to_owned(), |text| text.trim().to_owned())
 }
