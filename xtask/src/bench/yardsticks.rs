@@ -212,7 +212,7 @@ fn virtme(lab: &Lab, repository: &Path) -> Result<Command, String> {
     if !has_kvm(lab)? {
         command.arg("--disable-kvm");
     }
-    command.args(["--", "true"]).current_dir(repository);
+    command.args(["--exec", "true"]).current_dir(repository);
     Ok(command)
 }
 
