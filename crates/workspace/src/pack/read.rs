@@ -7,7 +7,7 @@ use std::fs::File;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Threads that read at the same time. One is not enough where files are small, and more than two only wait for the
 /// one that writes.
@@ -93,7 +93,12 @@ pub(super) struct Queue<'a> {
     jobs: &'a [Job<'a>],
     limit: Size,
     waiting: Mutex<Waiting>,
+    spare: Spare,
 }
+
+/// Memory of small files that are in the image, for the next ones: taking it anew each time costs the kernel as much
+/// as reading them does.
+type Spare = Arc<Mutex<Vec<Vec<u8>>>>;
 
 #[derive(Debug)]
 struct Waiting {
@@ -108,9 +113,15 @@ pub(super) struct Answers {
     begun: Receiver<Receiver<Piece>>,
     /// Of the batch that is being told.
     pieces: Option<Receiver<Piece>>,
+    spare: Spare,
 }
 
 impl Answers {
+    /// Takes back the bytes of small files, when they are not needed any more.
+    pub(super) fn give_back(&self, bytes: Vec<u8>) {
+        lock(&self.spare).push(bytes);
+    }
+
     /// The next piece.
     pub(super) fn next(&mut self) -> Piece {
         loop {
@@ -138,15 +149,18 @@ pub(super) fn queue<'a>(
         batches: batches(jobs).into_iter(),
         begun: sender,
     };
+    let spare = Spare::default();
     let queue = Queue {
         root,
         jobs,
         limit,
         waiting: Mutex::new(waiting),
+        spare: Arc::clone(&spare),
     };
     let answers = Answers {
         begun,
         pieces: None,
+        spare,
     };
     (Arc::new(queue), answers)
 }
@@ -159,6 +173,7 @@ impl Queue<'_> {
                 root: self.root,
                 limit: self.limit,
                 sender: &sender,
+                spare: &self.spare,
                 bytes: Vec::new(),
                 outcomes: Vec::new(),
             };
@@ -170,12 +185,17 @@ impl Queue<'_> {
 
     /// Takes the next batch. Waits while the writer has too many before it; the others would wait for the same.
     fn begin(&self) -> Option<(Range<usize>, SyncSender<Piece>)> {
-        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut waiting = lock(&self.waiting);
         let batch = waiting.batches.next()?;
         let (sender, pieces) = sync_channel(WAITING);
         waiting.begun.send(pieces).ok()?;
         Some((batch, sender))
     }
+}
+
+/// Nothing is half-done under these locks, so a panic of another thread spoils nothing.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Jobs that are read one after the other and travel together.
@@ -204,6 +224,7 @@ struct Reader<'a> {
     root: &'a OwnedFd,
     limit: Size,
     sender: &'a SyncSender<Piece>,
+    spare: &'a Spare,
     /// What is to travel next.
     bytes: Vec<u8>,
     outcomes: Vec<Outcome>,
@@ -218,7 +239,9 @@ impl Reader<'_> {
         let block = |size: u64| size.next_multiple_of(erofs::BLOCK);
         let expected = jobs.iter().map(|job| block(job.found.size));
         let expected = expected.sum::<u64>().min(BATCH + SMALL);
-        self.bytes = Vec::with_capacity(usize::try_from(expected).unwrap_or(0));
+        self.bytes = lock(self.spare).pop().unwrap_or_default();
+        self.bytes.clear();
+        self.bytes.reserve(usize::try_from(expected).unwrap_or(0));
         self.outcomes = Vec::with_capacity(jobs.len());
         for job in jobs {
             match self.job(job) {

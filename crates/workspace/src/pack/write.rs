@@ -438,6 +438,7 @@ impl Task<'_> {
             match answers.next() {
                 Piece::Files { bytes, outcomes } => {
                     let start = writer.append(&bytes).map_err(fault)?.offset;
+                    answers.give_back(bytes);
                     arrived.extend(outcomes.into_iter().map(|outcome| place(start, outcome)));
                     return Ok(());
                 }
