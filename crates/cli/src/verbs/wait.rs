@@ -38,7 +38,7 @@ pub(crate) fn run(context: &Context, args: &WaitArgs) -> Result<u8> {
             Ok(Err(error)) => return Err(CommandError::from(error).around_a_command()),
         }
     }
-    let head = pick::named(&store, &args.name)?;
+    let head = pick::named(&store, &args.name).map_err(CommandError::around_a_command)?;
     exit_code(head.ending.as_ref()).ok_or_else(|| {
         CommandError::new(format!(
             "Nothing is known about the end of {}'s command",
