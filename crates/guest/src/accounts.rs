@@ -18,7 +18,7 @@ const SUDO_RULE: &str = "/etc/sudoers.d/efimera";
 const SKELETON: &str = "/etc/skel";
 /// A home that is nobody's yet, and the numbers that most users have.
 const READY_HOME: &str = "/home/.efimera";
-const READY_OWNER: (u32, u32) = (1000, 1000);
+pub(crate) const READY_OWNER: (u32, u32) = (1000, 1000);
 /// How deep a skeleton is looked into.
 const MAX_DEPTH: usize = 16;
 
@@ -448,7 +448,8 @@ pub(crate) fn make_ready() {
     }
     if !is_there(READY_HOME) {
         // An unfinished one would be taken for a whole one.
-        let made = crate::boot::make_dir(READY_HOME, 0o755)
+        let made = crate::boot::make_dir("/home", 0o755)
+            .and_then(|()| crate::boot::make_dir(READY_HOME, 0o755))
             .and_then(|()| copy_tree(Path::new(SKELETON), Path::new(READY_HOME), READY_OWNER, 0))
             .and_then(|()| own(Path::new(READY_HOME), READY_OWNER));
         if made.is_err() {
@@ -467,9 +468,22 @@ fn ready(path: &str, make: bool, mode: u32) {
 }
 
 pub(crate) fn read_or_empty(path: &str) -> Result<Vec<u8>, Fault> {
-    match fs_err::read(path) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
-        other => other.context(|| format!("Reading `{path}`")),
+    let doing = || format!("Reading `{path}`");
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+    let file = match rustix::fs::open(path, flags, Mode::empty()) {
+        Err(Errno::NOENT) => return Ok(Vec::new()),
+        opened => opened.context(doing)?,
+    };
+    // Nothing but reads: to ask for the size and the place first costs an emulated machine milliseconds.
+    let mut bytes = Vec::new();
+    let mut piece = [0; 4096];
+    loop {
+        match rustix::io::read(&file, &mut piece) {
+            Ok(0) => return Ok(bytes),
+            Ok(count) => bytes.extend_from_slice(&piece[..count]),
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(Fault::new(doing(), errno)),
+        }
     }
 }
 

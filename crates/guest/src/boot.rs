@@ -25,6 +25,9 @@ pub(crate) const OVERLAY_OPTIONS: &[(&str, &str)] = &[
     ("index", "off"),
 ];
 
+/// Which permissions files and directories don't get by themselves.
+pub(crate) const UMASK: u32 = 0o022;
+
 /// Where things lie in the initramfs, which stays below the new root and can't be seen from it.
 const LOWER: &str = "/lower";
 const SCRATCH: &str = "/scratch";
@@ -122,6 +125,7 @@ pub(crate) fn enter_root(announcements: &Announcements) -> Result<Place, Fault> 
     .context(|| "Sharing mounts".to_owned())?;
     mount_inside()?;
     crate::accounts::make_ready();
+    crate::child::make_ready();
     crate::setup::raise_loopback()?;
     let mut place = Place::real(hidden, scratch);
     place.make_ready();
@@ -200,10 +204,12 @@ fn open_dir(path: &str) -> Result<std::os::fd::OwnedFd, Fault> {
     .context(|| format!("Opening `{path}`"))
 }
 
-/// Makes a directory with exactly these permission bits; one that is there already stays as it is.
+/// Makes a directory with these permission bits; one that is there already stays as it is.
 pub(crate) fn make_dir(path: impl AsRef<Path>, mode: u32) -> Result<(), Fault> {
     let path = path.as_ref();
     match rustix::fs::mkdir(path, Mode::from_raw_mode(mode)) {
+        // The umask takes nothing away from these.
+        Ok(()) if mode & (UMASK | 0o7000) == 0 => Ok(()),
         // The umask has no say, and mkdir drops the sticky bit on some file systems.
         Ok(()) => rustix::fs::chmodat(
             CWD,

@@ -8,6 +8,7 @@ use rustix::io::Errno;
 use rustix::process::Pid;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// What a process is to execute.
 #[derive(Debug)]
@@ -20,9 +21,12 @@ pub(crate) struct Image<'a> {
     pub(crate) descriptors: [&'a OwnedFd; 3],
 }
 
-/// The child's stack, in bytes: a few frames of ours and of system calls' wrappers. More than this would be a mapping
-/// of its own each time.
-const STACK: usize = 64 * 1024;
+/// The child's stack, in bytes: a few frames of ours and of system calls' wrappers.
+const STACK_LENGTH: usize = 64 * 1024;
+
+/// The stack, aligned as one has to be. Used by one child at a time, and kept, since to get memory costs more than to
+/// have it.
+static STACK: Mutex<Vec<u128>> = Mutex::new(Vec::new());
 
 /// All that the child looks at, and where it leaves a word.
 struct Task<'a> {
@@ -53,11 +57,10 @@ pub(crate) fn start(
         prepare,
         failed: None,
     };
-    // Aligned as a stack has to be.
-    let mut stack: Vec<u128> = Vec::with_capacity(STACK / size_of::<u128>());
-    let top = stack.spare_capacity_mut().as_mut_ptr_range().end;
+    let mut stack = stack();
+    let top = stack.as_mut_ptr_range().end;
     let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
-    // SAFETY: `top` is the end of a stack of STACK bytes that nobody else uses, aligned to 16 bytes. This process has
+    // SAFETY: `top` is the end of a stack that nobody else uses while it is locked, aligned to 16 bytes. This process has
     // one thread, which the kernel stops until the child has executed or ended: the child has stack and task to
     // itself for as long as it looks at them, and both outlive that. The child never returns from `child`.
     let pid = unsafe {
@@ -77,6 +80,17 @@ pub(crate) fn start(
         (None, Some(pid)) => Ok(pid),
         (None, None) => Err(Errno::SRCH),
     }
+}
+
+/// Sets the stack's memory aside before anybody waits for it.
+pub(crate) fn make_ready() {
+    drop(stack());
+}
+
+fn stack() -> MutexGuard<'static, Vec<u128>> {
+    let mut stack = STACK.lock().unwrap_or_else(PoisonError::into_inner);
+    stack.resize(STACK_LENGTH / size_of::<u128>(), 0);
+    stack
 }
 
 /// The strings as `execve(2)` takes them.

@@ -10,7 +10,7 @@ use crate::port::{Input, Port};
 use crate::process::{self, Reaped};
 use crate::session::Session;
 use crate::setup::{self, Identified, set_up};
-use crate::template::Warming;
+use crate::template::{self, Warming};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, Signal};
@@ -27,9 +27,13 @@ const KILL_LIMIT: Duration = Duration::from_secs(10);
 /// How often what has survived SIGKILL is killed again.
 const KILL_AGAIN: Duration = Duration::from_millis(100);
 
+/// How long after its set-up a machine begins to give memory back: to bind the driver takes an emulated one a tenth of
+/// a second, which its first command would wait for.
+const GIVE_BACK_AFTER: Duration = Duration::from_secs(2);
+
 /// The whole life of a machine, up to the moment before its power goes.
 pub(crate) fn boot_and_serve() {
-    rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
+    rustix::process::umask(rustix::fs::Mode::from_raw_mode(boot::UMASK));
     // Every stream may be a session with three pipes; sessions get limits of their own.
     let limit = Rlimit {
         current: Some(4096),
@@ -67,6 +71,8 @@ pub(crate) struct Guest {
     ending: Option<Ending>,
     warming: Option<Warming>,
     frozen: Option<Frozen>,
+    /// When memory is given back from.
+    give_back: Option<Instant>,
     host: Host,
     /// When a machine that could not boot gives up.
     give_up: Option<Instant>,
@@ -110,6 +116,7 @@ impl Guest {
             ending: None,
             warming: None,
             frozen: None,
+            give_back: None,
             host: Host::Here,
             give_up,
             power_off: false,
@@ -176,6 +183,7 @@ impl Guest {
         let deadlines = deadlines
             .chain(self.ending.as_ref().map(|ending| ending.kill_at))
             .chain(self.warming.as_ref().and_then(Warming::deadline))
+            .chain(self.give_back)
             .chain(self.give_up);
         let now = Instant::now();
         let timeout = if busy {
@@ -260,6 +268,10 @@ impl Guest {
                 self.warming = None;
                 self.reply(id, &Reply::Done);
             }
+        }
+        if self.give_back.is_some_and(|at| Instant::now() >= at) {
+            self.give_back = None;
+            crate::balloon::give_back(true);
         }
         let (mux, buffer) = (&mut self.mux, &mut self.buffer);
         self.sessions
@@ -362,6 +374,7 @@ impl Guest {
                 self.warming = Some(Warming::start(id, commands));
             }),
             Request::Freeze => self.before_setup().map(|()| {
+                template::clear_free_memory();
                 self.reply(id, &Reply::Done);
                 self.host = Host::Leaving;
             }),
@@ -380,7 +393,10 @@ impl Guest {
         if self.machine.is_some() {
             return Err(Fault::new("The machine is set up already", Errno::ALREADY));
         }
+        let give_back = place.is_real() && setup.give_back;
         self.machine = Some(set_up(place, setup)?);
+        // A machine begins without.
+        self.give_back = give_back.then(|| Instant::now() + GIVE_BACK_AFTER);
         let uptime = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
         let ready = Ready {
             kernel: rustix::system::uname().release().to_bytes().to_vec(),
@@ -406,6 +422,8 @@ impl Guest {
     /// The machine goes on, here or as a clone.
     fn wake(&mut self, id: StreamId, message: &[u8]) {
         self.host = Host::Here;
+        // The wake says it anew.
+        self.give_back = None;
         let woken = decode::<Wake>(message)
             .map_err(|error| Fault::new(error.to_string(), Errno::INVAL))
             .and_then(|wake| {

@@ -1,5 +1,6 @@
 //! What was set up before the host spoke, by a boot or by a test.
 
+use crate::accounts::READY_OWNER;
 use crate::boot::{OVERLAY_OPTIONS, make_dir};
 use crate::device::find_disk;
 use crate::fault::{Context as _, Fault};
@@ -72,10 +73,14 @@ impl Place {
     /// Makes and finds what a set-up needs, as far as that says nothing about a machine. The workspace's disk isn't
     /// read. What fails here is made, or fails again, when its turn comes.
     pub(crate) fn make_ready(&mut self) {
-        self.disk = find_disk(WORKSPACE_DISK);
+        self.disk = self.real.then(|| find_disk(WORKSPACE_DISK)).flatten();
         for dir in WORKSPACE_DIRS {
             _ = mkdir_at(&self.scratch, dir);
         }
+        let (uid, gid) = READY_OWNER;
+        let owner = (Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)));
+        let [_, upper, _] = WORKSPACE_DIRS;
+        _ = rustix::fs::chownat(&self.scratch, upper, owner.0, owner.1, AtFlags::empty());
         _ = mkdir_at(&self.hidden, "workspace");
         // Read before it is used: one that is not whole is made anew.
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::CLOEXEC;
@@ -101,9 +106,14 @@ impl Place {
         let upper = open_at(&self.scratch, "workspace/upper").context(doing)?;
         let work = open_at(&self.scratch, "workspace/work").context(doing)?;
         // The overlay's root takes owner and mode from its upper directory.
-        let mode = rustix::fs::fstat(&lower).context(doing)?.st_mode & 0o7777;
-        rustix::fs::fchown(&upper, Some(owner.0), Some(owner.1)).context(doing)?;
-        rustix::fs::fchmod(&upper, Mode::from_raw_mode(mode | 0o700)).context(doing)?;
+        let mode = rustix::fs::fstat(&lower).context(doing)?.st_mode & 0o7777 | 0o700;
+        let is = rustix::fs::fstat(&upper).context(doing)?;
+        if (is.st_uid, is.st_gid) != (owner.0.as_raw(), owner.1.as_raw()) {
+            rustix::fs::fchown(&upper, Some(owner.0), Some(owner.1)).context(doing)?;
+        }
+        if is.st_mode & 0o7777 != mode {
+            rustix::fs::fchmod(&upper, Mode::from_raw_mode(mode)).context(doing)?;
+        }
 
         let layers = [
             ("lowerdir", &lower),

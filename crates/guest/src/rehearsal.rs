@@ -19,7 +19,8 @@ use std::path::Path;
 const FIRST_NAMESPACE: &str = "pid:[4026531836]";
 
 /// `--test-port` (the port is standard input) `--root DIR`: DIR holds `root`, which becomes the root and has
-/// what a boot would have mounted in it, `scratch`, and `hidden` with an optional `workspace`.
+/// what a boot would have mounted in it, `scratch`, and `hidden` with an optional `workspace`. With a file `ready`, it is
+/// made ready as a boot does it.
 pub(crate) fn run(arguments: &[OsString]) -> Result<(), Fault> {
     let [_, flag, root] = arguments else {
         return Err(Fault::new("Reading the arguments of a test", Errno::INVAL));
@@ -32,6 +33,7 @@ pub(crate) fn run(arguments: &[OsString]) -> Result<(), Fault> {
             Errno::PERM,
         ));
     }
+    rustix::process::umask(Mode::from_raw_mode(crate::boot::UMASK));
     let doing = || "Preparing a test".to_owned();
     let root = Path::new(root);
     let open = |name: &str| -> Result<OwnedFd, Fault> {
@@ -42,13 +44,18 @@ pub(crate) fn run(arguments: &[OsString]) -> Result<(), Fault> {
         )
         .context(doing)
     };
-    let place = Place::rehearsal(open("hidden")?, open("scratch")?);
+    let mut place = Place::rehearsal(open("hidden")?, open("scratch")?);
+    let ready = crate::accounts::is_there(&root.join("ready").to_string_lossy());
     let fd = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3).context(doing)?;
     let flags = rustix::fs::fcntl_getfl(fd.as_fd()).context(doing)?;
     rustix::fs::fcntl_setfl(&fd, flags | OFlags::NONBLOCK).context(doing)?;
     let port = Port::new(fd).context(doing)?;
     rustix::process::chroot(root.join("root")).context(doing)?;
     rustix::process::chdir("/").context(doing)?;
+    if ready {
+        crate::accounts::make_ready();
+        place.make_ready();
+    }
     let children = process::child_events().context(doing)?;
     Guest::new(port, children, Ok(place)).serve();
     Ok(())

@@ -37,10 +37,6 @@ pub(crate) fn set_up(place: &Place, setup: Setup) -> Result<Identified, Fault> {
     if place.is_real() {
         stir(&setup.seed)?;
         set_clock(setup.clock_ns)?;
-        // It begins without.
-        if setup.give_back {
-            balloon::give_back(true);
-        }
         rustix::system::sethostname(&setup.hostname)
             .context(|| "Setting the host's name".to_owned())?;
     }

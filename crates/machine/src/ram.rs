@@ -7,7 +7,10 @@ use rustix::fs::{
 };
 use rustix::io::{Errno, pread, pwrite};
 use std::io;
+use std::num::NonZeroUsize;
+use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// What keeps a file from changes for good. `FUTURE_WRITE`, not `WRITE`, for the reason that
 /// [`crate::sealed_copy`] has; nothing has mapped it before, so both forbid the same.
@@ -32,29 +35,74 @@ pub fn new_ram(name: &str, size: Size) -> io::Result<OwnedFd> {
     Ok(memory)
 }
 
+/// How much one thread takes at a time, in bytes.
+const SHARE: u64 = 4 << 20;
+
+/// The most threads that copy. Memory is what is waited for, so more of them gain little.
+const THREADS: usize = 4;
+
 /// Copies what is used of `from` into `to`, which becomes as long and must hold nothing before (or nothing but holes).
 /// Pages of nothing but zeros become holes. Gives how many bytes were written. The position of `from` changes.
 pub fn copy_ram(from: impl AsFd, to: impl AsFd) -> io::Result<u64> {
     let (from, to) = (from.as_fd(), to.as_fd());
     let size = u64::try_from(fstat(from)?.st_size).unwrap_or_default();
     ftruncate(to, size)?;
-    let mut buffer = vec![0; PIECE];
-    let mut copied = 0;
+    let mut shares = Vec::new();
     let mut at = 0;
     while let Some(data) = next_data(from, at, size)? {
-        at = data.start;
-        while at < data.end {
-            let wanted = usize::try_from(data.end - at).map_or(PIECE, |left| left.min(PIECE));
-            let count = again(|| pread(from, &mut buffer[..wanted], at))?;
-            if count == 0 {
-                return Err(io::Error::new(
-                    io::ErrorKind::UnexpectedEof,
-                    "the memory's file was cut while it was copied",
-                ));
-            }
-            copied += write_used(to, &buffer[..count], at)?;
-            at += count as u64;
+        at = data.end;
+        let starts = data
+            .clone()
+            .step_by(usize::try_from(SHARE).unwrap_or(PIECE));
+        shares.extend(starts.map(|start| start..data.end.min(start + SHARE)));
+    }
+    let processors = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
+    let threads = processors.min(THREADS).min(shares.len());
+    let next = AtomicUsize::new(0);
+    let work = || -> io::Result<u64> {
+        let mut buffer = vec![0; PIECE];
+        let mut copied = 0;
+        while let Some(share) = shares.get(next.fetch_add(1, Ordering::Relaxed)) {
+            copied += copy_share(from, to, share.clone(), &mut buffer)?;
         }
+        Ok(copied)
+    };
+    std::thread::scope(|scope| {
+        let others: Vec<_> = (1..threads)
+            // One that can't be started isn't needed.
+            .filter_map(|_| std::thread::Builder::new().spawn_scoped(scope, work).ok())
+            .collect();
+        let mut copied = work()?;
+        for other in others {
+            copied += other
+                .join()
+                .map_err(|_| io::Error::other("a thread that copied memory failed"))??;
+        }
+        Ok(copied)
+    })
+}
+
+/// Copies the used pages of one part.
+fn copy_share(
+    from: BorrowedFd<'_>,
+    to: BorrowedFd<'_>,
+    share: Range<u64>,
+    buffer: &mut [u8],
+) -> io::Result<u64> {
+    let mut copied = 0;
+    let mut at = share.start;
+    while at < share.end {
+        let wanted =
+            usize::try_from(share.end - at).map_or(buffer.len(), |left| left.min(buffer.len()));
+        let count = again(|| pread(from, &mut buffer[..wanted], at))?;
+        if count == 0 {
+            return Err(io::Error::new(
+                io::ErrorKind::UnexpectedEof,
+                "the memory's file was cut while it was copied",
+            ));
+        }
+        copied += write_used(to, &buffer[..count], at)?;
+        at += count as u64;
     }
     Ok(copied)
 }
@@ -150,7 +198,7 @@ fn again<T>(mut call: impl FnMut() -> Result<T, Errno>) -> io::Result<T> {
 }
 
 /// The next part of `file` from `at` on that isn't a hole.
-fn next_data(file: BorrowedFd<'_>, at: u64, size: u64) -> io::Result<Option<std::ops::Range<u64>>> {
+fn next_data(file: BorrowedFd<'_>, at: u64, size: u64) -> io::Result<Option<Range<u64>>> {
     if at >= size {
         return Ok(None);
     }

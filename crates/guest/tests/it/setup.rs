@@ -191,11 +191,13 @@ fn a_user_that_would_break_the_files_is_refused() {
     }
 }
 
+/// Puts something like sudo into the image.
+const SUDO: &str = "mount -t tmpfs tmpfs root/usr/local; mkdir root/usr/local/bin; : > root/usr/local/bin/sudo; \
+    echo 'root ALL=(ALL) ALL' > root/etc/sudoers";
+
 #[test]
 fn sudo_asks_for_no_password_where_it_is() {
-    let sudo = "mount -t tmpfs tmpfs root/usr/local; mkdir root/usr/local/bin; : > root/usr/local/bin/sudo; \
-        echo 'root ALL=(ALL) ALL' > root/etc/sudoers";
-    let mut guarded = start_at(WORKSPACE, sudo);
+    let mut guarded = start_at(WORKSPACE, SUDO);
     let mut exec = shell(
         "cat /etc/sudoers.d/efimera /etc/sudoers; stat -c %a:%U /etc/sudoers.d/* /etc/sudoers",
     );
@@ -216,4 +218,64 @@ fn a_bare_image_will_do() {
     let mut exec = command(&["id", "-u"]);
     exec.user = RunAs::Named(b"0".to_vec());
     assert_eq!(guarded.client.run(&exec).stdout, b"0\n");
+}
+
+/// What `root` sees of a machine's identity, but for what is another one each time.
+const IDENTITY: &str = "cat /etc/passwd /etc/group /etc/shadow /etc/hostname /etc/hosts; wc -c < /etc/machine-id; \
+    stat -c '%n %u %g %a' /etc/passwd /etc/group /etc/hostname /etc/hosts /etc/machine-id /home/* /home/eva/.*; \
+    ls -A /home /etc/sudoers.d; cat /etc/sudoers.d/efimera; stat -c '%a' /etc/sudoers.d/efimera";
+
+fn identity(guarded: &mut Guarded) -> String {
+    let mut exec = shell(IDENTITY);
+    exec.user = RunAs::Named(b"root".to_vec());
+    let outcome = guarded.client.run(&exec);
+    assert_eq!(outcome.stderr, b"");
+    String::from_utf8(outcome.stdout).unwrap()
+}
+
+#[test]
+fn a_machine_that_was_made_ready_is_as_any_other() {
+    let mut plain = start_at(WORKSPACE, SUDO);
+    let mut ready = start_at(WORKSPACE, &format!("{SUDO}; touch ready"));
+    let found = identity(&mut ready);
+    assert_eq!(found, identity(&mut plain));
+    assert!(found.contains("NOPASSWD"), "{found}");
+}
+
+#[test]
+fn a_home_that_was_made_ready_is_whoever_s_it_is() {
+    let prepare =
+        "mkdir -p root/home/.efimera; echo ready > root/home/.efimera/.profile; touch ready";
+    let mut guarded = start_bare(None, prepare);
+    let mut setup = setup("/home/eva/code");
+    setup.user.uid = 1005;
+    setup.user.gid = 1006;
+    guarded.set_up(setup);
+    assert_eq!(
+        guarded
+            .sh("id -u; id -g; stat -c '%u %g' ~ ~/.profile ~/code; ls -A /home; cat ~/.profile"),
+        "1005\n1006\n1005 1006\n1005 1006\n1005 1006\neva\nready\n"
+    );
+}
+
+#[test]
+fn a_home_that_was_made_ready_leaves_no_trace_where_there_is_one() {
+    let prepare = "mkdir -p root/home/eva; echo mine > root/home/eva/.profile; touch ready";
+    let mut guarded = start_at(WORKSPACE, prepare);
+    assert_eq!(guarded.sh("cat ~/.profile; ls -A /home"), "mine\neva\n");
+}
+
+#[test]
+fn a_longer_name_leaves_nothing_behind_and_a_link_is_not_followed() {
+    let long = "echo a-very-long-name-that-the-builder-of-the-image-had > root/etc/hostname";
+    assert_eq!(
+        start_at(WORKSPACE, long).sh("cat /etc/hostname"),
+        "brisk-heron\n"
+    );
+    let link = "echo old > root/etc/elsewhere; ln -sf elsewhere root/etc/hostname; touch ready";
+    let mut guarded = start_at(WORKSPACE, link);
+    assert_eq!(
+        guarded.sh("cat /etc/hostname /etc/elsewhere; test -L /etc/hostname || echo file"),
+        "brisk-heron\nold\nfile\n"
+    );
 }
