@@ -170,7 +170,11 @@ impl QemuLauncher {
         };
         let machine = self.spec(spec, ram, Begin::Resume, scratch)?;
         let fit = Fit::of(&machine.shape()?, &self.qemu)?;
-        let started = machine::launch(&machine, &self.role)?;
+        let started = machine::launch(&machine, &self.role).map_err(|error| NotResumed {
+            // Of a machine with another memory.
+            unfit: matches!(error, machine::LaunchError::RamSize { .. }),
+            error: error.into(),
+        })?;
         let mut monitor = machine::Monitor::new(started.qmp.try_clone()?);
         let resumed = monitor.resume(state, &started.stderr, Instant::now() + RESUME);
         resumed.map_err(|error| NotResumed {

@@ -137,6 +137,10 @@ fn boot_and_freeze(
     drop(talk);
     let mut ram_file = new_file(&directory.join(RAM))?;
     machine::copy_ram(&ram, &ram_file)?;
+    // A file that has its size and times may still lose its contents in a power cut.
+    for file in [&ram_file, &state, &scratch] {
+        file.sync_all()?;
+    }
     Ok(Record {
         form: FORM,
         memory: memory.bytes(),

@@ -85,8 +85,8 @@ fn a_disk_of_another_size_is_known_once_the_driver_takes_it_anew() {
     stage.clones(User::Current, &plan);
     plan.disks[2].1 = stage.sparse("workspace", 3 << 20, b"the new contents");
     let mut one = resumed(&plan, 1);
-    // The serial port and the random numbers come first.
-    one.talk = lines(&["disk workspace", "rebind virtio4", "disk workspace"]);
+    // The serial port, the random numbers and the balloon come first.
+    one.talk = lines(&["disk workspace", "rebind virtio5", "disk workspace"]);
     assert_eq!(
         only(stage.clones(User::Current, &one)).answers,
         [
@@ -201,7 +201,7 @@ fn a_state_that_does_not_fit_is_refused() {
     check(&other, "Unknown savevm section or instance");
     let mut other = plan.clone();
     other.disks.swap(0, 1);
-    check(&other, "device '0000:00:03.0/virtio-blk'");
+    check(&other, "device '0000:00:04.0/virtio-blk'");
     let mut other = plan.clone();
     other.memory_mib = 512;
     other.ram = stage.sparse("more-ram", 512 << 20, b"");
