@@ -129,10 +129,13 @@ impl Monitor {
         self.execute(Command::SetCapabilities, deadline)?;
         self.execute(Command::SetSpeed, deadline)?;
         self.give(state.as_fd(), deadline)?;
-        match self.migrate(Command::Migrate, deadline)? {
-            None => Ok(()),
-            Some(reason) => Err(MonitorError::Save(reason)),
+        if let Some(reason) = self.migrate(Command::Migrate, deadline)? {
+            return Err(MonitorError::Save(reason));
         }
+        // The event comes a moment before QEMU takes itself for done, and nothing else tells of that.
+        let finishing = Some("finish-migrate".to_owned());
+        while self.execute(Command::QueryStatus, deadline)? == finishing {}
+        Ok(())
     }
 
     /// Lets the processors go on.

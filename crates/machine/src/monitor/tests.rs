@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::fd::AsFd as _;
 use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -50,9 +51,17 @@ fn nothing() -> File {
 
 const DONE: Option<&str> = Some(r#"{"return": {}, "id": ID}"#);
 
+const SAVED: Option<&str> =
+    Some(r#"{"return": {"status": "postmigrate", "running": false}, "id": ID}"#);
+
 #[test]
 fn a_machine_is_saved_step_by_step() {
-    let (mut monitor, qemu) = qemu(|name| match name {
+    let asked_before = AtomicBool::new(false);
+    let (mut monitor, qemu) = qemu(move |name| match name {
+        "query-status" if !asked_before.swap(true, Ordering::Relaxed) => {
+            Some(r#"{"return": {"status": "finish-migrate", "running": false}, "id": ID}"#)
+        }
+        "query-status" => SAVED,
         "migrate" => Some(
             "{\"event\": \"MIGRATION\", \"data\": {\"status\": \"setup\"}}\n\
              {\"return\": {}, \"id\": ID}\n\
@@ -70,7 +79,9 @@ fn a_machine_is_saved_step_by_step() {
             "migrate-set-capabilities",
             "migrate-set-parameters",
             "getfd",
-            "migrate"
+            "migrate",
+            "query-status",
+            "query-status"
         ]
     );
 }
@@ -206,6 +217,7 @@ fn a_flood_of_events_hides_no_answer() {
     let (mut monitor, _qemu) = qemu(move |name| match name {
         "stop" => Some(stop),
         "migrate" => Some(migrate),
+        "query-status" => SAVED,
         _ => DONE,
     });
     monitor.save(nothing(), soon()).unwrap();
