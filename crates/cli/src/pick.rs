@@ -20,8 +20,11 @@ pub(crate) fn store(context: &Context) -> Result<Store> {
     })?)
 }
 
-/// Removes the baselines that nothing needs any more. Should it fail, they only take room.
+/// Removes the baselines and templates that nothing needs any more. Should it fail, they only take room.
 pub(crate) fn tidy_up(context: &Context, store: &Store) {
+    template::Store::open(&context.dirs.data)
+        .and_then(|templates| templates.collect_garbage())
+        .ok();
     if let Ok(remembered) = workspace::remembered(&context.dirs.cache, REMEMBERED_DAYS) {
         store.collect_garbage(&remembered).ok();
     }

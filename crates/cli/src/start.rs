@@ -31,6 +31,7 @@ use store::{Ending, GuestUser, Lock, Spec, Store, StoreError};
 use supervisor::Resume;
 use supervisor::client::Connection;
 use supervisor::control::{Command, End, Note};
+use wire::StreamId;
 use wire::message::Exec;
 pub(crate) use wish::Wish;
 
@@ -193,25 +194,34 @@ fn detach(
     name: &Name,
 ) -> Result<u8> {
     let stream = connection.open(command)?;
+    if let Some(end) = until_started(context, connection, stream)? {
+        session::tell(context.ui, &end);
+        return Ok(session::exit_code(&end));
+    }
+    context.ui.line(name.as_str())?;
+    Ok(0)
+}
+
+/// Waits until the command of a stream has started. How it ended, if it has already.
+fn until_started(
+    context: &Context,
+    connection: &mut Connection,
+    stream: StreamId,
+) -> Result<Option<End>> {
     let mut progress = Progress::new(context.ui);
-    loop {
+    let end = loop {
         match connection.next_note(stream, None)? {
             Some(Note::Booting) => progress.at("starting the machine", 0, 0, false),
-            Some(Note::Started) | None => break,
-            Some(Note::Exited(end)) => {
-                progress.end();
-                session::tell(context.ui, &end);
-                return Ok(session::exit_code(&end));
-            }
+            Some(Note::Started) | None => break None,
+            Some(Note::Exited(end)) => break Some(end),
             Some(Note::Failed { message, hint }) => {
                 return Err(CommandError::told(message, hint));
             }
             Some(_) => {}
         }
-    }
+    };
     progress.end();
-    context.ui.line(name.as_str())?;
-    Ok(0)
+    Ok(end)
 }
 
 /// Starts the supervisor of a sandbox whose lock we hold, and gives the connection that it inherited.

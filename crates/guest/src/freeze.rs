@@ -95,9 +95,8 @@ fn gather(root: &OwnedFd) -> Result<(), Errno> {
 /// Threads of the kernel, which have no memory of their own, can't be stopped and needn't be. One that has ended
 /// counts as one.
 fn is_kernels(pid: &str) -> bool {
-    fs_err::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| line.is_empty())
-        && fs_err::read_to_string(format!("/proc/{pid}/status"))
-            .map_or(true, |status| !status.contains("\nVmSize:"))
+    fs_err::read_to_string(format!("/proc/{pid}/status"))
+        .map_or(true, |status| !status.contains("\nVmSize:"))
 }
 
 /// The groups right below the root, ours and those that programs made.

@@ -205,7 +205,7 @@ fn empty(dir: &Path) -> io::Result<()> {
 }
 
 /// Bytes on disk below `path`, following no link.
-fn disk_usage(path: &Path) -> u64 {
+pub(crate) fn disk_usage(path: &Path) -> u64 {
     let Ok(found) = fs_err::symlink_metadata(path) else {
         return 0;
     };

@@ -1,12 +1,13 @@
 //! Snapshots of a sandbox: `sandboxes/NAME/snapshots/LABEL/`. They go with their sandbox.
 
+use crate::clean::disk_usage;
 use crate::dirs::{NEW, remove_tree};
 use crate::{Store, StoreError, VERSION, document};
 use base::Name;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::io;
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
@@ -172,7 +173,7 @@ impl NewSnapshot {
             version: VERSION,
             label: self.label.clone(),
             created_ns,
-            size: size_of(&self.hidden),
+            size: disk_usage(&self.hidden),
             running,
         };
         document::save(&self.hidden.join(HEAD), &head)?;
@@ -190,18 +191,6 @@ impl Drop for NewSnapshot {
             fs_err::remove_dir_all(&self.hidden).ok();
         }
     }
-}
-
-/// Bytes that the files of a directory take on the disk.
-fn size_of(directory: &Path) -> u64 {
-    let Ok(entries) = fs_err::read_dir(directory) else {
-        return 0;
-    };
-    entries
-        .flatten()
-        .filter_map(|entry| entry.metadata().ok())
-        .map(|metadata| metadata.blocks() * 512)
-        .sum()
 }
 
 const HEAD: &str = "snapshot.json";

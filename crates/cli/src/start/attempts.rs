@@ -1,19 +1,21 @@
 //! One command in several machines: each works for itself on its own copy, and a person takes the best.
 
-use super::turn::{self, Turn};
-use super::{Prepared, Wish, create, exec, replay, supervise};
+use super::turn::Starts;
+use super::{Prepared, Wish, create, exec, replay, supervise, until_started};
 use crate::context::Context;
-use crate::error::{CommandError, Result};
+use crate::error::Result;
 use crate::ui::Progress;
 use crate::verbs::results;
 use crate::verbs::wait::until_saved;
 use crate::{pick, session};
 use base::Name;
-use std::collections::VecDeque;
 use store::{BaselineHold, Store};
 use supervisor::client::Connection;
 use supervisor::control::{Command, End, Note};
 use wire::StreamId;
+
+/// One machine, and the stream of its command.
+type Attempt = (Name, Connection, StreamId);
 
 /// Starts all attempts; unless they are to be left, waits for their ends and compares them. The exit code is 0 if one
 /// of them ended with 0, and otherwise the first one's.
@@ -26,27 +28,19 @@ pub(super) fn run(
 ) -> Result<u8> {
     let ui = context.ui;
     let mut names: Vec<Name> = Vec::new();
-    let mut waiting = Vec::new();
-    // Those that have started make room for the next ones.
-    let mut started = 0;
-    let mut turns: VecDeque<Turn> = VecDeque::new();
+    let mut until_up = |(name, connection, stream): &mut Attempt| {
+        if let Some(end) = until_started(context, connection, *stream)? {
+            ui.say(format!("{name}:"));
+            session::tell(ui, &end);
+        }
+        Ok(())
+    };
+    let mut starts = Starts::new();
     for _ in 0..wish.attempts {
-        let turn = loop {
-            match turn::take(context)? {
-                Some(turn) => break turn,
-                None if turns.is_empty() => break turn::wait(context)?,
-                None => {
-                    let (name, connection, stream) = &mut waiting[started];
-                    until_started(context, name, connection, *stream)?;
-                    started += 1;
-                    turns.pop_front();
-                }
-            }
-        };
-        turns.push_back(turn);
-        let group = names.first().cloned();
+        starts.make_room(context, &mut until_up)?;
+        let group = names.first();
         let created = create(store, None, |name| {
-            let group = group.clone().unwrap_or_else(|| name.clone());
+            let group = group.unwrap_or(&name).clone();
             prepared.spec(wish, name, Some(group))
         })?;
         let name = created.record.spec.name.clone();
@@ -59,14 +53,11 @@ pub(super) fn run(
             detach: true,
         };
         let stream = connection.open(&command)?;
-        waiting.push((name.clone(), connection, stream));
+        starts.push((name.clone(), connection, stream));
         names.push(name);
     }
     drop(hold);
-    for (name, connection, stream) in &mut waiting[started..] {
-        until_started(context, name, connection, *stream)?;
-    }
-    drop(turns);
+    let mut attempts = starts.finish(&mut until_up)?;
     if wish.leaves {
         for name in &names {
             ui.line(name.as_str())?;
@@ -81,7 +72,7 @@ pub(super) fn run(
     ));
     let mut codes = Vec::new();
     let mut progress = Progress::new(ui);
-    for (at, (name, connection, _)) in waiting.iter_mut().enumerate() {
+    for (at, (name, connection, _)) in attempts.iter_mut().enumerate() {
         progress.at(
             "attempts that have ended",
             at as u64,
@@ -105,31 +96,6 @@ pub(super) fn run(
     ));
     let best = codes.iter().copied().find(|code| *code == 0);
     Ok(best.or(codes.first().copied()).unwrap_or_default())
-}
-
-fn until_started(
-    context: &Context,
-    name: &Name,
-    connection: &mut Connection,
-    stream: StreamId,
-) -> Result {
-    let mut progress = Progress::new(context.ui);
-    loop {
-        match connection.next_note(stream, None)? {
-            Some(Note::Booting) => progress.at("starting the machines", 0, 0, false),
-            Some(Note::Started) | None => return Ok(()),
-            Some(Note::Exited(end)) => {
-                progress.end();
-                context.ui.say(format!("{name}:"));
-                session::tell(context.ui, &end);
-                return Ok(());
-            }
-            Some(Note::Failed { message, hint }) => {
-                return Err(CommandError::told(message, hint));
-            }
-            Some(_) => {}
-        }
-    }
 }
 
 /// Waits for an attempt's command and for its result.

@@ -1,13 +1,13 @@
 //! A machine for efimera's own use, with nothing to do: the test boot of `setup`.
 
 use super::wish::{MachineWish, Wish, WorkspaceWish};
-use super::{create, guest_user, ingredients, key, pack, supervise};
+use super::{Prepared, create, guest_user, ingredients, pack, supervise};
 use crate::context::Context;
 use crate::error::{CommandError, Result};
 use crate::ui::Progress;
-use base::{Name, RelPath, Size};
+use base::{Name, Size};
 use std::path::Path;
-use store::{Spec, Store};
+use store::Store;
 use supervisor::client::{Connection, Item};
 use supervisor::control::{Command, Note};
 use wire::message::{Reply, Request, RunAs, decode};
@@ -25,31 +25,13 @@ pub(crate) fn boot(context: &Context, store: &Store, workspace: &Path) -> Result
     let ingredients = ingredients::find(context, &wish.machine, true)?;
     let hold = store.hold_baselines()?;
     let packed = pack::pack(context, store, &wish)?;
-    let created = create(store, None, |name| Spec {
-        name,
-        created: jiff::Timestamp::now().as_second(),
-        workspace: packed.baseline.root.clone(),
-        cwd: RelPath::root(),
-        command: Vec::new(),
-        variables: Vec::new(),
-        baseline: key(&packed.baseline),
-        from: None,
-        image: ingredients.image,
-        kernel: ingredients.kernel.clone(),
-        cpus: ingredients.cpus,
-        memory: wish.machine.memory,
-        disk: wish.machine.disk,
-        accel: ingredients.accel.as_str().to_owned(),
-        keep: false,
-        tty: false,
-        detached: false,
-        linger: 0,
-        timeout: 0,
-        template: None,
-        artifacts: Vec::new(),
+    let prepared = Prepared {
         user: guest_user(context),
-        group: None,
-    })?;
+        packed,
+        ingredients,
+        template: None,
+    };
+    let created = create(store, None, |name| prepared.spec(&wish, name, None))?;
     drop(hold);
     let name = created.record.spec.name.clone();
     let mut connection = supervise(context, &name, created.lock, None)?;

@@ -64,11 +64,7 @@ pub(crate) fn make(
     let key = recipe.key()?;
     let store = Store::open(&context.dirs.data)?;
     match store.find(&key) {
-        Ok(Some(_)) => {
-            // What older images, other sizes and makers that were killed left; should it fail, it only takes room.
-            store.collect_garbage().ok();
-            return Ok(key.to_string());
-        }
+        Ok(Some(_)) => return Ok(key.to_string()),
         Ok(None) => {}
         Err(error) => context.ui.say(format!(
             "The template is made anew: {}",

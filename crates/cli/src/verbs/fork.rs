@@ -1,12 +1,11 @@
 use crate::context::Context;
 use crate::error::{CommandError, Result};
 use crate::pick;
-use crate::start::{self, turn};
+use crate::start::{self, turn::Starts};
 use crate::verbs::snapshot::{self, SnapshotName};
 use crate::verbs::start::until_ready;
 use base::Name;
 use clap::Args;
-use std::collections::VecDeque;
 use store::{Label, Spec, Store, StoreError};
 use supervisor::Resume;
 use supervisor::client::Connection;
@@ -44,10 +43,10 @@ pub(crate) fn run(context: &Context, args: &ForkArgs) -> Result<u8> {
     })?;
     // For as long as the forks need it, if it isn't one that stays.
     let (label, _passing) = match &args.snapshot.label {
-        Some(_) => match snapshot::find(&store, &args.snapshot)? {
-            Some(head) => (head.label, None),
-            None => return Ok(1),
-        },
+        Some(label) => {
+            let head = snapshot::labelled(&store, &args.snapshot, label)?;
+            (head.label, None)
+        }
         None => {
             if !store.is_alive(source)? {
                 return Err(CommandError::new(format!("{source} doesn't run"))
@@ -67,48 +66,29 @@ pub(crate) fn run(context: &Context, args: &ForkArgs) -> Result<u8> {
         directory: store.snapshot_dir(source, &label),
         fork: true,
     };
-    let mut forks = Vec::new();
-    let mut turns = VecDeque::new();
-    let mut started = 0;
+    // One that can't go on is no reason not to wait for the others.
     let mut failed = None;
-    for _ in 0..args.number {
-        // Those that run make room for the next ones.
-        let turn = loop {
-            match turn::take(context)? {
-                Some(turn) => break turn,
-                None if turns.is_empty() => break turn::wait(context)?,
-                None => {
-                    failed = failed.or(settle(context, &store, &mut forks[started]));
-                    started += 1;
-                    turns.pop_front();
-                }
+    let mut until_up = |(name, connection): &mut (Name, Connection)| {
+        match until_ready(context, connection) {
+            Ok(()) => context.ui.line(name.as_str())?,
+            Err(error) => {
+                // It never was, so its result is none.
+                forget(&store, name);
+                failed.get_or_insert(error);
             }
-        };
-        turns.push_back(turn);
+        }
+        Ok(())
+    };
+    let mut starts = Starts::new();
+    for _ in 0..args.number {
+        starts.make_room(context, &mut until_up)?;
         let created = start::create(&store, args.name.as_ref(), |name| spec(&record.spec, name))?;
         let name = created.record.spec.name.clone();
         let connection = start::supervise(context, &name, created.lock, Some(&resume))?;
-        forks.push((name, connection));
+        starts.push((name, connection));
     }
-    for fork in &mut forks[started..] {
-        failed = failed.or(settle(context, &store, fork));
-    }
+    starts.finish(&mut until_up)?;
     failed.map_or(Ok(0), Err)
-}
-
-/// Waits until a fork runs, and tells its name; or why it doesn't.
-fn settle(
-    context: &Context,
-    store: &Store,
-    (name, connection): &mut (Name, Connection),
-) -> Option<CommandError> {
-    let ready = until_ready(context, connection).and_then(|()| context.ui.line(name.as_str()));
-    ready
-        .inspect_err(|_| {
-            // It never was, so its result is none.
-            forget(store, name);
-        })
-        .err()
 }
 
 /// A fork is what the other one is, but for its name, and that nobody waits for it.

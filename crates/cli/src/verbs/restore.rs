@@ -29,9 +29,9 @@ pub(crate) fn run(context: &Context, args: &RestoreArgs) -> Result<u8> {
         // Says why, if there is nothing of that name.
         drop(pick::stopped(&store, name)?);
     }
-    let Some(head) = snapshot::find(&store, &args.snapshot)? else {
-        return Err(CommandError::new(format!("{name} has no snapshots"))
-            .hint(format!("`efimera snapshot {name}` takes one")));
+    let head = match &args.snapshot.label {
+        Some(label) => snapshot::labelled(&store, &args.snapshot, label)?,
+        None => snapshot::newest(&store, name)?,
     };
     if alive {
         let mut connection = connect(&store, name)?;

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 
 /// Run a command in a fresh machine, on a private copy of this repository
 ///
-/// The machine boots from the base image, gets the working state of the repository that you are in (ignored
+/// The machine starts from the base image, gets the working state of the repository that you are in (ignored
 /// files and probable secrets stay out), and runs the command at the same path, without any network. What it
 /// changed is kept as a result; the machine is gone when the command is done. Without a command it runs a shell.
 ///

@@ -124,16 +124,20 @@ pub(crate) fn next_number(taken: &[SnapshotHead]) -> Result<Label> {
     Ok((highest.unwrap_or_default() + 1).to_string().parse()?)
 }
 
-/// The snapshot of that name; the newest one where none is named.
-pub(crate) fn find(store: &Store, name: &SnapshotName) -> Result<Option<SnapshotHead>> {
-    match &name.label {
-        None => Ok(store.snapshots(&name.sandbox)?.pop()),
-        Some(label) => match store.snapshot(&name.sandbox, label)? {
-            Some(head) => Ok(Some(head)),
-            None => Err(CommandError::new(format!("There is no snapshot `{name}`"))
-                .hint(format!("`efimera snapshot ls {}` lists them", name.sandbox))),
-        },
-    }
+/// The snapshot of that label.
+pub(crate) fn labelled(store: &Store, name: &SnapshotName, label: &Label) -> Result<SnapshotHead> {
+    store.snapshot(&name.sandbox, label)?.ok_or_else(|| {
+        CommandError::new(format!("There is no snapshot `{name}`"))
+            .hint(format!("`efimera snapshot ls {}` lists them", name.sandbox))
+    })
+}
+
+/// The newest snapshot of a sandbox.
+pub(crate) fn newest(store: &Store, sandbox: &Name) -> Result<SnapshotHead> {
+    store.snapshots(sandbox)?.pop().ok_or_else(|| {
+        CommandError::new(format!("{sandbox} has no snapshots"))
+            .hint(format!("`efimera snapshot {sandbox}` takes one"))
+    })
 }
 
 fn list(context: &Context, store: &Store, args: &ListArgs) -> Result<u8> {

@@ -396,29 +396,33 @@ impl Supervisor<'_> {
 
     /// Ends all sessions but those that the other machine has, too.
     fn drop_relays(&mut self, known: Option<&BTreeMap<u32, Known>>) {
-        for (id, relay) in &mut self.relays {
-            let stays = relay.guest.is_some_and(|guest| {
-                let known = known.and_then(|known| known.get(&guest.0));
-                known.is_some_and(|known| known.relay == *id && known.role != Kept::Files)
-            });
-            if stays || relay.request.is_some() {
+        let stays = |id: u64, relay: &Relay| {
+            let found = relay.guest.and_then(|guest| known?.get(&guest.0));
+            relay.request.is_some()
+                || found.is_some_and(|found| found.relay == id && found.role != Kept::Files)
+        };
+        let dropped: Vec<u64> = self
+            .relays
+            .iter()
+            .filter(|(id, relay)| !stays(**id, relay))
+            .map(|(id, _)| *id)
+            .collect();
+        for id in dropped {
+            let Some(relay) = self.relays.get_mut(&id) else {
+                continue;
+            };
+            relay.guest = None;
+            if std::mem::replace(&mut relay.over, true) {
                 continue;
             }
-            relay.guest = None;
-            if !std::mem::replace(&mut relay.over, true) && relay.role != Role::Files {
-                if !std::mem::replace(&mut relay.told, true) {
-                    relay.to_client.note(&Note::Exited(End::Stopped), 0);
-                }
-                relay.to_client.close();
-            } else if !std::mem::replace(&mut relay.told, true) {
-                let message = "The sandbox was restored".to_owned();
-                let note = Note::Failed {
-                    message,
-                    hint: None,
-                };
-                relay.to_client.note(&note, 0);
-                relay.to_client.close();
+            if relay.role == Role::Files {
+                self.fail_relay(id, "The sandbox was restored");
+                continue;
             }
+            if !std::mem::replace(&mut relay.told, true) {
+                relay.to_client.note(&Note::Exited(End::Stopped), 0);
+            }
+            relay.to_client.close();
         }
     }
 
