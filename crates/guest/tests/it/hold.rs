@@ -3,6 +3,7 @@
 use crate::client::{Client, Got};
 use crate::{WORKSPACE, setup, start, start_bare};
 use std::time::Duration;
+use wire::StreamId;
 use wire::message::{Exec, Reply, Request, RunAs, Wake};
 
 const STILL_ITSELF: Wake = Wake {
@@ -23,12 +24,17 @@ fn cat() -> Exec {
     }
 }
 
+fn started(client: &mut Client, exec: Exec) -> StreamId {
+    let id = client.open(&Request::Exec(exec));
+    assert!(matches!(client.reply(id), Reply::Started { .. }));
+    id
+}
+
 #[test]
 fn a_held_machine_is_silent_and_goes_on_where_it_was() {
     let mut guarded = start();
     let client = &mut guarded.client;
-    let echo = client.open(&Request::Exec(cat()));
-    assert!(matches!(client.reply(echo), Reply::Started { .. }));
+    let echo = started(client, cat());
     let counting = Exec {
         argv: ["sh", "-c", "while :; do echo x; done"]
             .map(|word| word.as_bytes().to_vec())
@@ -36,8 +42,7 @@ fn a_held_machine_is_silent_and_goes_on_where_it_was() {
         stdin: false,
         ..cat()
     };
-    let flood = client.open(&Request::Exec(counting));
-    assert!(matches!(client.reply(flood), Reply::Started { .. }));
+    let flood = started(client, counting);
     assert!(matches!(client.next(flood), Got::Data(1, _)));
 
     let (hold, _) = client.hold();
@@ -62,8 +67,7 @@ fn a_held_machine_is_silent_and_goes_on_where_it_was() {
 fn another_host_takes_up_the_streams() {
     let mut guarded = start();
     let client = &mut guarded.client;
-    let echo = client.open(&Request::Exec(cat()));
-    assert!(matches!(client.reply(echo), Reply::Started { .. }));
+    let echo = started(client, cat());
     // More than the guest has credit for: what was not paid for must be, by the one who comes.
     client.stingy = true;
     let many = Exec {
@@ -132,8 +136,7 @@ fn a_command_that_ends_meanwhile_is_told_afterwards() {
             .to_vec(),
         ..cat()
     };
-    let id = guarded.client.open(&Request::Exec(short));
-    assert!(matches!(guarded.client.reply(id), Reply::Started { .. }));
+    let id = started(&mut guarded.client, short);
     guarded.client.send(id, b"go\n");
     let (hold, _) = guarded.client.hold();
     guarded.client.wake(hold, &STILL_ITSELF);
