@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 /// The settings that are asked for: what a work tree looks like, how it is compared, and who commits.
-const WANTED: &str = "^(core\\.(bare|worktree|filemode|symlinks|ignorecase|autocrlf|eol|excludesfile|attributesfile\
+const WANTED: &str = "^(core\\.(repositoryformatversion|bare|worktree|filemode|symlinks|ignorecase|autocrlf|eol|excludesfile|attributesfile\
     |sparsecheckout|sparsecheckoutcone)|extensions\\..*|user\\.(name|email)|diff\\.ignoresubmodules\
     |submodule\\..*\\.ignore|remote\\..*\\.promisor|filter\\.lfs\\.clean)$";
 

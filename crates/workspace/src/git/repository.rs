@@ -132,13 +132,14 @@ impl Repository {
                 });
             }
         };
-        let (branch, head) = if config
-            .get("extensions.refstorage")
-            .is_some_and(|kind| kind != b"files")
-        {
-            ask_for_head(git, &dirs).map_err(unreadable)?
-        } else {
+        // A git that doesn't know one of the repository's extensions passes over its settings without an error. Then
+        // the version is missing, which is the first thing in nearly every repository; other commands say why.
+        let is_known = config.get("core.repositoryformatversion").is_some();
+        let references = config.get("extensions.refstorage");
+        let (branch, head) = if is_known && references.is_none_or(|kind| kind == b"files") {
             read_refs(&dirs).map_err(io)?
+        } else {
+            ask_for_head(git, &dirs).map_err(unreadable)?
         };
         let shallow = read_optional(&dirs.common_dir.join("shallow"))
             .map_err(io)?
