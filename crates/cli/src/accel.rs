@@ -80,11 +80,16 @@ fn write<T: Serialize>(path: &Path, value: &T) {
 
 /// The line that says that a machine is emulated, and what that costs. Why it is, `doctor` says.
 pub(crate) fn emulation_line(context: &Context) -> String {
-    let slower = match factor(context) {
-        Some(factor) => format!("about {factor} times slower than this computer"),
-        None => "slower than this computer".to_owned(),
-    };
+    let slower = factor(context).map_or("slower than this computer".to_owned(), slower);
     format!("No usable hardware virtualisation: emulated, {slower} (`efimera doctor` says why).")
+}
+
+/// What a factor means, for a person.
+pub(crate) fn slower(factor: u64) -> String {
+    match factor {
+        0 | 1 => "about as fast as this computer".to_owned(),
+        _ => format!("about {factor} times slower than this computer"),
+    }
 }
 
 /// How much slower the emulator is, as set-up measured it on this boot or an earlier one.

@@ -4,15 +4,20 @@ use crate::context::Context;
 use crate::error::{CommandError, Result};
 use crate::pick;
 use crate::start::pack_some;
-use crate::table::count;
+use crate::table::{self, count};
 use crate::ui::Tone;
 use crate::verbs::results;
 use base::Name;
 use store::{Completeness, Ending, ResultHead, Store};
 use workspace::{Baseline, ChangeSet, Omitted};
 
-/// Says it on stderr, as lines or as JSON.
-pub(crate) fn print(context: &Context, store: &Store, name: &Name, json: bool) -> Result {
+/// Says it on stderr, as lines or as JSON. How much of the work the result holds.
+pub(crate) fn print(
+    context: &Context,
+    store: &Store,
+    name: &Name,
+    json: bool,
+) -> Result<Completeness> {
     // A kept machine lives on, and its result is that of some moments ago.
     pick::refresh(context, store, name);
     let head = store.settled_result(name)?;
@@ -22,19 +27,10 @@ pub(crate) fn print(context: &Context, store: &Store, name: &Name, json: bool) -
             value["left_out"] = serde_json::to_value(&baseline.left_out)?;
         }
         context.ui.always(value.to_string());
-        return Ok(());
+        return Ok(head.completeness);
     }
     if context.ui.is_quiet() {
-        // Lost work is no talk.
-        if matches!(
-            head.completeness,
-            Completeness::Checkpoint | Completeness::Nothing
-        ) {
-            let error = CommandError::new(format!("The result of {name} is not complete"));
-            let error = head.limits.iter().fold(error, CommandError::because);
-            context.ui.error(&error);
-        }
-        return Ok(());
+        return Ok(head.completeness);
     }
     let changes = pick::changes(store, name)?;
     let facts = Facts::of(store, &head, &changes)?;
@@ -43,7 +39,20 @@ pub(crate) fn print(context: &Context, store: &Store, name: &Name, json: bool) -
     }) {
         context.ui.say(line);
     }
-    Ok(())
+    Ok(head.completeness)
+}
+
+/// What of a run's work is not in its result. Lost work is no talk: this is told even where the receipt is not.
+pub(crate) fn lost(store: &Store, name: &Name, completeness: Completeness) -> Option<CommandError> {
+    let how = match completeness {
+        Completeness::Nothing => "not saved",
+        Completeness::Checkpoint => "not saved in full",
+        Completeness::Running | Completeness::Complete => return None,
+    };
+    let error = CommandError::new(format!("What the command changed was {how} ({name})"));
+    let error = error.around_a_command();
+    let limits = store.result(name).map(|head| head.limits);
+    Some(limits.iter().flatten().fold(error, CommandError::because))
 }
 
 /// What only the store can tell.
@@ -91,7 +100,7 @@ fn compose(
     let mut lines = vec![format!(
         "{}   {}   {}",
         strong(name.as_str()),
-        summary(changes, &facts),
+        summary(head, changes, &facts),
         machine(head, facts.alive)
     )];
     let left_out = left_out(&facts.left_out);
@@ -144,46 +153,28 @@ fn compose(
     lines
 }
 
-fn summary(changes: &ChangeSet, facts: &Facts) -> String {
-    let stat = changes.stat();
-    if changes.is_empty() {
-        return "nothing changed".to_owned();
+fn summary(head: &ResultHead, changes: &ChangeSet, facts: &Facts) -> String {
+    if !changes.is_empty() {
+        return format!(
+            "{} (+{} −{})",
+            table::changes(&changes.stat()),
+            facts.added_lines,
+            facts.removed_lines
+        );
     }
-    let mut parts = Vec::new();
-    if stat.changed > 0 {
-        parts.push(format!("{} changed", count(stat.changed, "file", "files")));
+    match head.completeness {
+        // Whether something changed, nobody knows.
+        Completeness::Nothing => "nothing was saved",
+        Completeness::Checkpoint => "no change was saved",
+        Completeness::Running | Completeness::Complete => "nothing changed",
     }
-    let mut more = |number: u64, what: &str| {
-        if number > 0 {
-            let noun = if parts.is_empty() {
-                count(number, "file", "files")
-            } else {
-                number.to_string()
-            };
-            parts.push(format!("{noun} {what}"));
-        }
-    };
-    more(stat.added, "added");
-    more(stat.deleted, "deleted");
-    if parts.is_empty() {
-        parts.push(format!(
-            "{} changed",
-            count(stat.dirs, "directory", "directories")
-        ));
-    }
-    format!(
-        "{} (+{} −{})",
-        parts.join(", "),
-        facts.added_lines,
-        facts.removed_lines
-    )
+    .to_owned()
 }
 
 fn machine(head: &ResultHead, alive: bool) -> &'static str {
     match (alive, head.completeness) {
         (true, _) => "the machine runs on",
         (false, Completeness::Checkpoint) => "saved up to the last checkpoint; the machine is gone",
-        (false, Completeness::Nothing) => "nothing was saved; the machine is gone",
         (false, _) if head.spec.keep && !matches!(head.ending, Some(Ending::Crashed(_))) => {
             "the machine is stopped"
         }

@@ -160,11 +160,22 @@ fn finish(
     match outcome {
         Ok(Outcome::Ended { end, saved }) => {
             session::tell(ui, &end);
-            receipt::print(context, store, name, wish.json)?;
+            let completeness = receipt::print(context, store, name, wish.json)?;
             if !saved && !wish.keep && !matches!(end, End::Crashed(_)) {
                 ui.warn("The sandbox's supervisor was lost while the result was being saved");
             }
-            Ok(session::exit_code(&end))
+            match (
+                session::exit_code(&end),
+                receipt::lost(store, name, completeness),
+            ) {
+                // The command did its part, and efimera didn't.
+                (0, Some(lost)) => Err(lost),
+                (code, Some(lost)) => {
+                    ui.error(&lost);
+                    Ok(code)
+                }
+                (code, None) => Ok(code),
+            }
         }
         Ok(Outcome::Left { asked }) if wish.tty => {
             ui.say(format!(

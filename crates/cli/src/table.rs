@@ -1,4 +1,6 @@
-//! Columns of text, as wide as their widest cell.
+//! Columns of text, as wide as their widest cell, and the words for numbers.
+
+use workspace::Stat;
 
 /// Rows below a heading; the last column is not padded.
 pub(crate) fn table(heading: &[&str], rows: &[Vec<String>]) -> String {
@@ -55,9 +57,47 @@ pub(crate) fn count(number: u64, one: &str, many: &str) -> String {
     format!("{number} {}", if number == 1 { one } else { many })
 }
 
+/// `2 files changed, 1 added, 3 directories`: how every verb counts a change set.
+pub(crate) fn changes(stat: &Stat) -> String {
+    let mut parts = Vec::new();
+    for (number, what) in [
+        (stat.changed, "changed"),
+        (stat.added, "added"),
+        (stat.deleted, "deleted"),
+    ] {
+        match (number, parts.is_empty()) {
+            (0, _) => {}
+            (_, true) => parts.push(format!("{} {what}", count(number, "file", "files"))),
+            (_, false) => parts.push(format!("{number} {what}")),
+        }
+    }
+    if stat.dirs > 0 {
+        parts.push(count(stat.dirs, "directory", "directories"));
+    }
+    if parts.is_empty() {
+        parts.push("nothing changed".to_owned());
+    }
+    parts.join(", ")
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{count, table};
+    use super::{changes, count, table};
+    use workspace::Stat;
+
+    #[test]
+    fn the_first_number_has_the_noun() {
+        let stat = |changed, added, dirs| Stat {
+            changed,
+            added,
+            dirs,
+            ..Stat::default()
+        };
+        assert_eq!(changes(&stat(2, 1, 0)), "2 files changed, 1 added");
+        assert_eq!(changes(&stat(0, 1, 1)), "1 file added, 1 directory");
+        assert_eq!(changes(&stat(0, 0, 2)), "2 directories");
+        assert_eq!(changes(&stat(0, 0, 0)), "nothing changed");
+    }
 
     #[test]
     fn columns_line_up() {

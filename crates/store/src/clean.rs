@@ -138,11 +138,13 @@ impl Store {
         disk_usage(self.result_dir(name).path())
     }
 
-    /// Removes what was stored. Refuses while a sandbox runs, naming it; nothing is removed then.
+    /// Removes what was stored. Refuses while sandboxes run, naming them; nothing is removed then.
     pub fn purge(&self, what: Purge) -> Result<Purged, StoreError> {
         let listing = self.list()?;
-        if let Some(running) = listing.sandboxes.iter().find(|one| one.alive) {
-            return Err(StoreError::Running(running.record.spec.name.clone()));
+        let running = listing.sandboxes.iter().filter(|one| one.alive);
+        let running: Vec<Name> = running.map(|one| one.record.spec.name.clone()).collect();
+        if !running.is_empty() {
+            return Err(StoreError::InTheWay(running));
         }
         let mut purged = Purged::default();
         let broken = listing.broken.into_iter().map(|(name, _)| name);

@@ -65,6 +65,9 @@ pub enum StoreError {
     /// It runs, so it can't be removed or started.
     #[error("The sandbox `{0}` is running")]
     Running(Name),
+    /// They run, so nothing is purged.
+    #[error("These sandboxes are running: {}", names_of(.0, ", "))]
+    InTheWay(Vec<Name>),
 }
 
 impl StoreError {
@@ -83,4 +86,10 @@ impl StoreError {
     pub fn is_disk_full(&self) -> bool {
         matches!(self, Self::DiskFull { .. })
     }
+}
+
+/// Names in a row.
+pub fn names_of(names: &[Name], between: &str) -> String {
+    let names: Vec<&str> = names.iter().map(Name::as_str).collect();
+    names.join(between)
 }

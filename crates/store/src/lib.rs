@@ -34,7 +34,7 @@ mod tests;
 
 pub use clean::{BaselineHold, Collected, Purge, Purged, Usage};
 pub use dirs::{Dirs, Store};
-pub use error::StoreError;
+pub use error::{StoreError, names_of};
 pub use log::{LogPiece, LogReader, OutputLog, SEGMENT};
 pub use record::*;
 pub use results::{RESULT_FILES, ResultDir, Results};

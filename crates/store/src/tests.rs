@@ -498,7 +498,7 @@ fn purge_takes_all_that_does_not_run() {
     drop(kept.lock);
     assert!(matches!(
         bed.store.purge(Purge::All),
-        Err(StoreError::Running(_))
+        Err(StoreError::InTheWay(names)) if names == [name("running")]
     ));
     assert_eq!(entries(&bed.store.sandboxes_dir()), ["kept", "running"]);
     drop(running.lock);

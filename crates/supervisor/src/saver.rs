@@ -365,10 +365,18 @@ impl Saver {
                         counts.deferred
                     )));
                 }
+                let no_room = counts.no_room;
+                if no_room > 0 {
+                    outcomes.push(Outcome::Notice(format!(
+                        "this computer's disk is full; files that were not saved: {no_room}"
+                    )));
+                }
                 outcomes.push(Outcome::Changes(changes, counts));
                 let took = now.saturating_sub(started);
                 self.next(now, took);
-                if with_commits && git_touched {
+                if no_room > 0 {
+                    outcomes.push(Outcome::Finished(false));
+                } else if with_commits && git_touched {
                     outcomes.extend(self.begin_commits(now, mux, started));
                 } else {
                     outcomes.push(Outcome::Finished(true));

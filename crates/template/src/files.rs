@@ -7,7 +7,7 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::io::{self, Read as _, Seek as _};
-use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
 /// A file of a template can't be used.
@@ -127,6 +127,11 @@ fn digest(file: &mut File) -> io::Result<Digest> {
 
 const CHUNK: usize = 1 << 20;
 const PAGE: usize = 4096;
+
+/// Makes a directory that is this user's alone.
+pub(crate) fn private_dir(path: &Path) -> io::Result<()> {
+    std::fs::DirBuilder::new().mode(0o700).create(path)
+}
 
 #[cfg(test)]
 mod tests;

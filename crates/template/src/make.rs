@@ -1,5 +1,5 @@
 use crate::disks;
-use crate::files::Known;
+use crate::files::{Known, private_dir};
 use crate::key::{FORM, Key, Recipe, WARM};
 use crate::store::{
     HOLDERS, OpenError, RAM, RECORD, Record, SCRATCH, STATE, Store, Template, UNFINISHED,
@@ -10,9 +10,10 @@ use image::{ImageError, KernelError, Silent};
 use machine::{Accel, Begin, Disk, LaunchError, Monitor, MonitorError, Ram, Spec};
 use std::collections::BTreeSet;
 use std::ffi::OsString;
-use std::fs::File;
+use std::fs::{File, Permissions};
 use std::io::{self, Write as _};
 use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 use wire::message::Request;
@@ -86,6 +87,7 @@ pub fn make(
     }
     let new = tempfile::Builder::new()
         .prefix(UNFINISHED)
+        .permissions(Permissions::from_mode(0o700))
         .tempdir_in(store.directory())?;
     let record = boot_and_freeze(recipe, role, new.path(), tell)?;
     put_in_place(store, &key, new, &record)?;
@@ -200,7 +202,7 @@ fn put_in_place(
     new: tempfile::TempDir,
     record: &Record,
 ) -> io::Result<()> {
-    fs_err::create_dir(new.path().join(HOLDERS))?;
+    private_dir(&new.path().join(HOLDERS))?;
     let mut file = new_file(&new.path().join(RECORD))?;
     file.write_all(&serde_json::to_vec(record)?)?;
     let target = store.directory().join(key.as_str());

@@ -1,6 +1,6 @@
 //! A machine that was frozen with all that runs in it, and its disk of the same moment.
 
-use crate::files::{FileError, Known};
+use crate::files::{FileError, Known, private_dir};
 use crate::hold::Held;
 use crate::key::processor;
 use base::{Digest, Size};
@@ -179,7 +179,7 @@ impl Snapshot {
         let digest = Digest::of(self.directory.as_os_str().as_encoded_bytes());
         let name = format!("efimera-{}", &digest.hex()[..32]);
         let holders = self.directory.join(crate::store::HOLDERS);
-        match fs_err::create_dir(&holders) {
+        match private_dir(&holders) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
             _ => {}
         }

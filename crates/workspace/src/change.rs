@@ -82,10 +82,10 @@ pub enum ChangeSetError {
     },
 }
 
-/// How many paths changed, and how.
+/// How many paths changed, and how: what every receipt and listing counts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stat {
-    /// Files and links on both sides that differ.
+    /// Files and links on both sides that differ, and files that moved as they were ([`ChangeSet::renames`]).
     pub changed: u64,
     /// Files and links that are new.
     pub added: u64,
@@ -261,6 +261,25 @@ impl ChangeSet {
         at.ok().map(|at| &self.changes[at])
     }
 
+    /// True when one of the changes below `dir` is a file's or link's and has what is asked for.
+    pub fn holds_below(&self, dir: &RelPath, has: impl Fn(&Change) -> bool) -> bool {
+        let start = self.changes.partition_point(|change| change.path <= *dir);
+        let is_leaf = |change: &&Change| {
+            let sides = [&change.old, &change.new];
+            sides
+                .into_iter()
+                .flatten()
+                .any(|node| node.kind != Kind::Dir)
+        };
+        // What begins with the same bytes may lie between, as `a.txt` and `a/b` do.
+        self.changes[start..]
+            .iter()
+            .take_while(|change| change.path.as_bytes().starts_with(dir.as_bytes()))
+            .filter(|change| change.path.is_within(dir))
+            .filter(is_leaf)
+            .any(has)
+    }
+
     /// Counts.
     pub fn stat(&self) -> Stat {
         let mut stat = Stat::default();
@@ -274,6 +293,10 @@ impl ChangeSet {
             }
             stat.torn += u64::from(change.torn);
         }
+        let moved = self.renames().len() as u64;
+        stat.changed += moved;
+        stat.added -= moved;
+        stat.deleted -= moved;
         stat
     }
 

@@ -43,6 +43,7 @@ use base::{Digest, Hasher, MAX_COMPONENT, RelPath};
 use known::{Known, Mark};
 use limits::{CLOCK_STEP_NS, MAX_BUFFERED, MAX_REQUEST_PATHS, SMALL_FILE};
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::io;
 use wire::message::{Failure, FileKind, ListDir, ListEntry, MAX_BATCH, Reply, Request, Stat, Tree};
 
 /// One pass over a machine's workspace.
@@ -516,12 +517,7 @@ impl<B: Listing, I: IgnoreRules, S: BlobSink> Import<B, I, S> {
     /// Leaves a file for the next import; until then the state that was known before stands.
     fn defer(&mut self, job: FileJob) -> Result<(), ImportError> {
         self.counts.deferred += 1;
-        if let Some(known) = self.previous.files.get(&job.path).cloned()
-            && self.is_kept(&job.path, &known.digest, known.size)?
-        {
-            self.settle(job.path, known, false)?;
-        }
-        Ok(())
+        self.stand(job.path)
     }
 
     fn open(&self, stat: Stat) -> OpenFile {
@@ -580,7 +576,15 @@ impl<B: Listing, I: IgnoreRules, S: BlobSink> Import<B, I, S> {
             }
             sink.write(bytes)
         };
-        store(&mut self.sink, open).map_err(ImportError::Store)
+        match store(&mut self.sink, open) {
+            // What is smaller may still fit.
+            Err(error) if is_full(&error) => {
+                self.sink.discard();
+                open.refused = Some(Reason::NoRoom);
+                Ok(())
+            }
+            other => other.map_err(ImportError::Store),
+        }
     }
 
     fn file_ended(
@@ -593,8 +597,7 @@ impl<B: Listing, I: IgnoreRules, S: BlobSink> Import<B, I, S> {
         self.counts.files_read += 1;
         if let Some(reason) = open.refused {
             self.sink.discard();
-            self.counts.leave_out(job.path.as_bytes(), reason);
-            return Ok(());
+            return self.refuse(job.path, reason);
         }
         let mark = Mark::of(&open.stat);
         let torn = mark != Mark::of(end) || open.received != open.stat.size;
@@ -621,7 +624,13 @@ impl<B: Listing, I: IgnoreRules, S: BlobSink> Import<B, I, S> {
         if self.is_kept(&job.path, &digest, open.received)? {
             self.sink.discard();
         } else {
-            keep(&mut self.sink).map_err(ImportError::Store)?;
+            match keep(&mut self.sink) {
+                Err(error) if is_full(&error) => {
+                    self.sink.discard();
+                    return self.refuse(job.path, Reason::NoRoom);
+                }
+                other => other.map_err(ImportError::Store)?,
+            }
         }
         let before = self.previous.files.get(&job.path);
         let known = Known {
@@ -633,6 +642,26 @@ impl<B: Listing, I: IgnoreRules, S: BlobSink> Import<B, I, S> {
                 || open.stat.ctime_ns.saturating_add(CLOCK_STEP_NS) <= self.newest_ctime_ns,
         };
         self.settle(job.path, known, torn)
+    }
+
+    /// Leaves a file out. For want of room it may have an older state that was kept: then that one stands.
+    fn refuse(&mut self, path: RelPath, reason: Reason) -> Result<(), ImportError> {
+        self.counts.leave_out(path.as_bytes(), reason);
+        if reason != Reason::NoRoom {
+            return Ok(());
+        }
+        self.counts.no_room += 1;
+        self.stand(path)
+    }
+
+    /// What was known of a file before, and is kept, stands for it.
+    fn stand(&mut self, path: RelPath) -> Result<(), ImportError> {
+        match self.previous.files.get(&path).cloned() {
+            Some(known) if self.is_kept(&path, &known.digest, known.size)? => {
+                self.settle(path, known, false)
+            }
+            _ => Ok(()),
+        }
     }
 
     /// The content is the baseline's at this path, or in the sink.
@@ -780,6 +809,13 @@ fn is_component(name: &[u8]) -> bool {
 /// The guest found nothing there (any more): `ENOENT`, `ENOTDIR`.
 fn is_gone(failure: &Failure) -> bool {
     matches!(failure.errno, 2 | 20)
+}
+
+fn is_full(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
+    )
 }
 
 fn describe(reply: &Reply) -> &'static str {

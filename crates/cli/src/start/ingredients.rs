@@ -27,7 +27,9 @@ pub(crate) fn find(context: &Context, wish: &MachineWish, yes: bool) -> Result<I
     let images = image::Store::open(&context.dirs.data)?;
     setup::ensure(context, &images, yes)?;
     let chosen = match &wish.image {
-        Some(name) => images.image(name)?,
+        Some(name) => images.image(name).map_err(|error| {
+            CommandError::from(error).hint("`efimera image ls` lists the images")
+        })?,
         None => images.newest_image()?.ok_or_else(|| {
             CommandError::new("There is no base image").hint("`efimera setup` builds one")
         })?,

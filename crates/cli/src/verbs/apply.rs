@@ -1,12 +1,12 @@
 use crate::context::Context;
 use crate::error::{CommandError, Result};
 use crate::pick;
-use crate::table::count;
+use crate::table::{self, count};
 use base::{Digest, Name};
 use clap::Args;
 use std::path::{Path, PathBuf};
 use store::{Completeness, ResultHead};
-use workspace::{BlobDir, PlanError};
+use workspace::{BlobDir, ChangeSet, PlanError};
 
 /// Take a result over into the repository: all of it, or nothing
 ///
@@ -87,6 +87,7 @@ pub(crate) fn run(context: &Context, args: &ApplyArgs) -> Result<u8> {
         ));
         return Ok(0);
     }
+    let done = ChangeSet::new(plan.todo().to_vec()).map(|set| table::changes(&set.stat()));
     let blobs = BlobDir::open(store.result_dir(name).blobs())?;
     let operation = plan.apply(&blobs, &journal)?;
     store.mark_applied(name, jiff::Timestamp::now().as_second())?;
@@ -104,8 +105,8 @@ pub(crate) fn run(context: &Context, args: &ApplyArgs) -> Result<u8> {
         context.ui.say(format!("{name} changes nothing."));
     } else {
         context.ui.say(format!(
-            "{name}: {} changed in {}.",
-            count(todo, "path", "paths"),
+            "{name}: {} in {}.",
+            done.unwrap_or_else(|_| count(todo, "path changed", "paths changed")),
             root.display()
         ));
     }

@@ -1,13 +1,17 @@
 use crate::context::Context;
 use crate::error::Result;
 use crate::pick;
+use crate::table;
 use crate::ui::Tone;
-use base::{Name, RelPath};
+use base::Name;
 use clap::Args;
 use std::io::{self, Write as _};
 use std::process::{Command, Stdio};
 use store::{ResultHead, Store};
-use workspace::{Baseline, BlobDir, ChangeSet, ObjectFormat, ResultSides, Status, Style, Summary};
+use workspace::{
+    Baseline, BlobDir, Change, ChangeSet, FileStat, Kind, ObjectFormat, ResultSides, Status, Style,
+    Summary,
+};
 
 /// Show what a result changes
 ///
@@ -69,7 +73,7 @@ pub(crate) fn run(context: &Context, args: &DiffArgs) -> Result<u8> {
         show(context, &changes, &sides, args.no_pager)?;
     } else {
         patch(&baseline, &changes, &sides)?;
-        say_other_modes(context, &changes);
+        say_what_no_patch_holds(context, &changes);
     }
     Ok(0)
 }
@@ -111,19 +115,58 @@ fn patch(baseline: &Baseline, changes: &ChangeSet, sides: &ResultSides<'_>) -> R
     }
 }
 
-/// A patch knows one permission bit. What else `apply` would change of them is said here.
-fn say_other_modes(context: &Context, changes: &ChangeSet) {
-    for change in changes.changes() {
-        if let (Some(old), Some(new)) = (&change.old, &change.new)
-            && old.kind == new.kind
-            && old.mode != new.mode
-            && (old.mode ^ new.mode) & 0o100 == 0
-        {
-            context.ui.say(format!(
-                "Not in the patch: {} has mode {:03o} in the result, and had {:03o}",
-                change.path, new.mode, old.mode
-            ));
+/// What `apply` would do beyond the patch: git knows one permission bit of a file, and no directory without a file.
+fn say_what_no_patch_holds(context: &Context, changes: &ChangeSet) {
+    let lines: Vec<String> = changes
+        .changes()
+        .iter()
+        .filter_map(|change| not_in_a_patch(changes, change))
+        .collect();
+    for line in lines.iter().take(MAX_TOLD) {
+        context.ui.say(format!("Not in the patch: {line}"));
+    }
+    if let Some(more) = lines.len().checked_sub(MAX_TOLD).filter(|more| *more > 0) {
+        context.ui.say(format!(
+            "Not in the patch: {more} more (`efimera diff --stat` has all)"
+        ));
+    }
+}
+
+/// Lines about what a patch doesn't hold.
+const MAX_TOLD: usize = 20;
+
+fn not_in_a_patch(changes: &ChangeSet, change: &Change) -> Option<String> {
+    let path = &change.path;
+    match (&change.old, &change.new) {
+        (Some(old), Some(new)) if old.kind == new.kind => {
+            let told = (old.mode ^ new.mode) & 0o100 != 0 && old.kind == Kind::File;
+            (old.mode != new.mode && !told).then(|| {
+                format!(
+                    "{path} has mode {:03o} in the result, and had {:03o}",
+                    new.mode, old.mode
+                )
+            })
         }
+        (_, Some(new)) if new.kind == Kind::Dir => {
+            if !changes.holds_below(path, |below| below.new.is_some()) {
+                Some(format!("the new directory {path}, which holds no file"))
+            } else if new.mode == 0o755 {
+                None
+            } else {
+                Some(format!(
+                    "the new directory {path} has mode {:03o}",
+                    new.mode
+                ))
+            }
+        }
+        (_, Some(new)) if new.kind == Kind::File && !matches!(new.mode, 0o644 | 0o755) => {
+            Some(format!("the new file {path} has mode {:03o}", new.mode))
+        }
+        (Some(old), None) if old.kind == Kind::Dir => {
+            let emptied = changes.holds_below(path, |below| below.old.is_some());
+            (!emptied).then(|| format!("the directory {path} is gone, which held no file"))
+        }
+        _ => None,
     }
 }
 
@@ -183,15 +226,13 @@ fn tone(style: Style) -> Tone {
 }
 
 fn stat(context: &Context, summary: &Summary) -> String {
-    let name = |path: &RelPath, from: &Option<RelPath>| match from {
-        Some(from) => format!("{from} => {path}"),
-        None => path.to_string(),
+    let name = |file: &FileStat| match &file.from {
+        Some(from) => format!("{from} => {}", file.path),
+        // As `ls -p` has it.
+        None if file.is_dir() => format!("{}/", file.path),
+        None => file.path.to_string(),
     };
-    let names: Vec<String> = summary
-        .files
-        .iter()
-        .map(|file| name(&file.path, &file.from))
-        .collect();
+    let names: Vec<String> = summary.files.iter().map(name).collect();
     let width = names
         .iter()
         .map(|name| name.chars().count())
@@ -222,8 +263,10 @@ fn stat(context: &Context, summary: &Summary) -> String {
         text.push('\n');
     }
     text.push_str(&format!(
-        " {} changed, {} added, {} deleted (+{} −{})\n",
-        summary.changed, summary.added, summary.deleted, summary.lines_added, summary.lines_removed
+        " {} (+{} −{})\n",
+        table::changes(&summary.stat),
+        summary.lines_added,
+        summary.lines_removed
     ));
     text
 }

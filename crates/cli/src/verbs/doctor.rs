@@ -129,8 +129,8 @@ fn acceleration(context: &Context) -> Finding {
     if verdict.is_usable() {
         return good("processor", text);
     }
-    let factor =
-        accel::factor(context).map(|factor| format!("; emulation is about {factor} times slower"));
+    let factor = accel::factor(context)
+        .map(|factor| format!("; emulation computes {}", accel::slower(factor)));
     Finding {
         what: "processor",
         good: false,

@@ -4,7 +4,7 @@ use crate::pick;
 use crate::table::count;
 use base::Size;
 use clap::Args;
-use store::Purge;
+use store::{Purge, StoreError, names_of};
 
 /// Delete what efimera keeps: stopped sandboxes and results
 ///
@@ -47,7 +47,14 @@ pub(crate) fn run(context: &Context, args: &PurgeArgs) -> Result<u8> {
             return Err(CommandError::new("Nothing was deleted"));
         }
     }
-    let purged = store.purge(if args.all { Purge::All } else { Purge::Work })?;
+    let what = if args.all { Purge::All } else { Purge::Work };
+    let purged = store.purge(what).map_err(|error| match &error {
+        StoreError::InTheWay(names) => {
+            let stop = format!("end them first: `efimera stop {}`", names_of(names, " "));
+            CommandError::from(error).hint(stop)
+        }
+        _ => error.into(),
+    })?;
     context.ui.say(format!(
         "Deleted {} and {}: {}.",
         count(purged.results.len() as u64, "result", "results"),

@@ -50,7 +50,8 @@ pub(crate) fn run(context: &Context, args: &SetupArgs) -> Result<u8> {
         ));
         if let Some(factor) = crate::accel::factor(context).filter(|_| !verdict.is_usable()) {
             context.ui.say(format!(
-                "Emulation computes about {factor} times slower than this computer."
+                "Emulation computes {}.",
+                crate::accel::slower(factor)
             ));
         }
         start::make_usual_template(context)?;

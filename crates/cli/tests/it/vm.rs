@@ -1,6 +1,7 @@
 //! Real machines.
 
 mod crash;
+mod full;
 mod keep;
 mod run;
 mod shapes;

@@ -146,6 +146,12 @@ impl Supervisor<'_> {
                 .ok();
         }
         self.saved = Some(self.now());
+        if counts.special_bits > 0 {
+            self.pass_notices.push(format!(
+                "set-user-id, set-group-id and sticky bits don't come out; files that have one: {}",
+                counts.special_bits
+            ));
+        }
         self.update_head(|head| {
             head.saved = seconds();
             head.ignored = counts.ignored;
@@ -404,5 +410,6 @@ fn reason(reason: Reason) -> &'static str {
         Reason::TooLarge => "too large",
         Reason::OverTotal => "over the limit of all files together",
         Reason::Unreadable => "could not be read",
+        Reason::NoRoom => "no room on this computer",
     }
 }

@@ -1,6 +1,7 @@
 use super::lines::{MAX_TEXT, compare, is_binary};
 use super::{Side, Sides, content};
-use crate::change::{Change, ChangeSet, Node};
+use crate::Kind;
+use crate::change::{Change, ChangeSet, Node, Stat};
 use base::RelPath;
 use serde::Serialize;
 use std::collections::HashMap;
@@ -48,17 +49,24 @@ pub struct FileStat {
     pub torn: bool,
 }
 
+impl FileStat {
+    /// A directory, on the sides where it is.
+    pub fn is_dir(&self) -> bool {
+        [&self.old, &self.new]
+            .into_iter()
+            .flatten()
+            .all(|node| node.kind == Kind::Dir)
+    }
+}
+
 /// A change set in numbers.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Summary {
     /// One for each path, sorted by path. The deleted side of a rename is not listed by itself.
     pub files: Vec<FileStat>,
-    /// Files and links whose content, mode or kind differs, renamed ones included.
-    pub changed: u64,
-    /// New files and links.
-    pub added: u64,
-    /// Files and links that are gone.
-    pub deleted: u64,
+    /// The paths, counted.
+    #[serde(flatten)]
+    pub stat: Stat,
     /// Lines added in all texts.
     pub lines_added: u64,
     /// Lines removed in all texts.
@@ -81,11 +89,7 @@ pub fn summarize(set: &ChangeSet, sides: &dyn Sides) -> io::Result<Summary> {
         summary.lines_removed += file.removed.unwrap_or(0);
         summary.files.push(file);
     }
-    let stat = set.stat();
-    let moves = renames.len() as u64;
-    summary.changed = stat.changed + moves;
-    summary.added = stat.added - moves;
-    summary.deleted = stat.deleted - moves;
+    summary.stat = set.stat();
     Ok(summary)
 }
 

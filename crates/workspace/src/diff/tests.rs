@@ -128,8 +128,8 @@ proptest! {
         let set = compare(&pair.0, &pair.1);
         let summary = summarize(&set, &pair).unwrap();
         let stat = set.stat();
-        prop_assert_eq!(summary.changed + summary.added + summary.deleted + set.renames().len() as u64,
-            stat.changed + stat.added + stat.deleted);
+        prop_assert_eq!(summary.stat, stat);
+        prop_assert_eq!(summary.files.len() as u64, stat.changed + stat.added + stat.deleted + stat.dirs);
         prop_assert_eq!(summary.files.len() + set.renames().len(), set.changes().len());
         prop_assert!(serde_json::to_string(&summary).is_ok());
     }
@@ -323,7 +323,8 @@ fn numbers_of_a_small_change() {
     for (at, (path, status, added, removed)) in expected.into_iter().enumerate() {
         assert_eq!(lines(at), (path.to_owned(), status, added, removed));
     }
-    assert_eq!((summary.changed, summary.added, summary.deleted), (3, 1, 1));
+    let stat = summary.stat;
+    assert_eq!((stat.changed, stat.added, stat.deleted), (3, 1, 1));
     assert_eq!((summary.lines_added, summary.lines_removed), (2, 3));
 }
 

@@ -2,6 +2,8 @@ use super::config::ConfigWriter;
 use super::oid::Oid;
 use super::repository::Repository;
 use super::run::{Git, Settings, output};
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -20,7 +22,10 @@ impl Scratch {
     /// Makes one below `parent`.
     pub(crate) fn new(repository: &Repository, parent: &Path) -> std::io::Result<Self> {
         fs_err::create_dir_all(parent)?;
-        let dir = tempfile::Builder::new().prefix("git-").tempdir_in(parent)?;
+        let dir = tempfile::Builder::new()
+            .prefix("git-")
+            .permissions(Permissions::from_mode(0o700))
+            .tempdir_in(parent)?;
         let path = dir.path();
         for below in [
             "objects/pack",

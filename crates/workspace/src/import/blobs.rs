@@ -162,9 +162,13 @@ impl BlobSink for BlobDir {
         let Some(mut file) = self.open.take() else {
             return Err(io::Error::other("no content was started"));
         };
-        file.flush()?;
+        let partial = self.dir.join(PARTIAL);
+        if let Err(error) = file.flush() {
+            fs::remove_file(partial).ok();
+            return Err(error);
+        }
         self.dirty = true;
-        fs::rename(self.dir.join(PARTIAL), self.path(digest))
+        fs::rename(partial, self.path(digest))
     }
 
     fn discard(&mut self) {

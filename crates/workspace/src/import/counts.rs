@@ -21,6 +21,8 @@ pub enum Reason {
     OverTotal,
     /// The guest couldn't read or list it.
     Unreadable,
+    /// The host's disk is full.
+    NoRoom,
 }
 
 /// One path that stays in the machine.
@@ -49,6 +51,8 @@ pub struct Counts {
     pub vanished: u64,
     /// Files that wait for the next import ([`super::Limits::read`]).
     pub deferred: u64,
+    /// Files that the host had no room for. An older state of one may stand for it.
+    pub no_room: u64,
     /// Names that occurred twice in one directory; the first counts.
     pub duplicates: u64,
     /// The first few ([`super::MAX_NAMED`]) of what was left out.

@@ -283,3 +283,53 @@ fn commits_made_inside_are_kept_with_the_result() {
         .count();
     assert!(pack > 0);
 }
+
+#[test]
+fn what_a_patch_does_not_hold_is_told() {
+    let env = env();
+    let root = env.repository("shop");
+    fs::create_dir(root.join("hollow")).unwrap();
+    let ran = env.efimera(
+        &root,
+        &[
+            "run",
+            "--name",
+            "odd",
+            "--",
+            "sh",
+            "-c",
+            "mkdir -p new/deep; rmdir hollow; chmod 600 src/brush.py; echo x > s; chmod 4755 s; \
+             mkdir -m 700 own; echo y > own/y; git mv build.sh make.sh",
+        ],
+    );
+    assert_eq!(ran.code, 0, "{ran:?}");
+    let counts = "2 files changed, 2 added, 4 directories";
+    assert!(ran.stderr.contains(counts), "{ran:?}");
+    assert!(
+        ran.stderr
+            .contains("don't come out; files that have one: 1"),
+        "{ran:?}"
+    );
+    let diff = env.efimera(&root, &["diff", "odd"]);
+    let told: Vec<&str> = diff
+        .stderr
+        .lines()
+        .filter_map(|line| line.strip_prefix("Not in the patch: "))
+        .collect();
+    assert_eq!(
+        told,
+        [
+            "the directory hollow is gone, which held no file",
+            "the new directory new, which holds no file",
+            "the new directory new/deep, which holds no file",
+            "the new directory own has mode 700",
+            "src/brush.py has mode 600 in the result, and had 644",
+        ]
+    );
+    let stat = env.efimera(&root, &["diff", "odd", "--stat"]).ok();
+    assert!(stat.contains(counts), "{stat}");
+    assert!(stat.contains(" new/deep/ "), "{stat}");
+    let applied = env.efimera(&root, &["apply", "odd"]);
+    assert!(applied.stderr.contains(counts), "{applied:?}");
+    assert!(root.join("new/deep").is_dir() && !root.join("hollow").exists());
+}
