@@ -379,6 +379,7 @@ impl Guest {
                 self.host = Host::Leaving;
             }),
             Request::Hold => self.hold(id),
+            Request::SetClock { clock_ns } => self.set_clock(id, clock_ns),
             Request::EndSessions { grace_ms } => self.start_ending(id, grace_ms),
             Request::Exec(exec) => self.start_session(id, &exec),
             other => self.start_transfer(id, other),
@@ -404,6 +405,16 @@ impl Guest {
                 .unwrap_or_default(),
         };
         self.reply(id, &Reply::Ready(ready));
+        Ok(())
+    }
+
+    fn set_clock(&mut self, id: StreamId, clock_ns: u64) -> Result<(), Fault> {
+        machine(self.machine.as_ref())?;
+        let place = self.place.as_ref().map_err(Clone::clone)?;
+        if place.is_real() {
+            setup::set_clock(clock_ns)?;
+        }
+        self.reply(id, &Reply::Done);
         Ok(())
     }
 

@@ -127,7 +127,8 @@ fn stir(seed: &[u8]) -> Result<(), Fault> {
     unsafe { ioctl(&pool, reseed) }.context(doing)
 }
 
-fn set_clock(nanoseconds: u64) -> Result<(), Fault> {
+/// Sets the kernel's clock, to nanoseconds since 1970.
+pub(crate) fn set_clock(nanoseconds: u64) -> Result<(), Fault> {
     let time = Timespec {
         tv_sec: i64::try_from(nanoseconds / 1_000_000_000).unwrap_or(i64::MAX),
         tv_nsec: i64::try_from(nanoseconds % 1_000_000_000).unwrap_or(0),

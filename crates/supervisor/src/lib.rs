@@ -1,6 +1,7 @@
 //! One sandbox's event loop, and the command line's way to it.
 
 pub mod client;
+mod clock;
 mod commits;
 pub mod control;
 mod error;

@@ -18,6 +18,7 @@ mod snapshot;
 #[cfg(test)]
 mod tests;
 use self::snapshot::Snapshotting;
+use crate::clock::ClockWatch;
 use crate::control::Note;
 use crate::error::RunError;
 use crate::given::Given;
@@ -63,6 +64,7 @@ enum Wake {
     Complaints,
     MonitorEnded,
     Copied,
+    ClockJumped,
     Client(u64),
 }
 
@@ -76,6 +78,7 @@ pub(crate) struct Supervisor<'a> {
     launcher: &'a mut dyn Launcher,
     terminate: Option<BorrowedFd<'a>>,
     started: Instant,
+    clock: ClockWatch,
     life: Life,
     listener: Option<UnixListener>,
     machine: Option<Machine>,
@@ -131,6 +134,7 @@ enum Use {
     Setup,
     Hold,
     EndSessions,
+    SetClock,
     Relay(u64),
 }
 
@@ -252,6 +256,10 @@ impl<'a> Supervisor<'a> {
             launcher,
             terminate,
             started: Instant::now(),
+            clock: ClockWatch::new().map_err(|source| RunError::Io {
+                what: "clock",
+                source,
+            })?,
             listener: Some(listener),
             machine: None,
             uses: HashMap::new(),
@@ -390,8 +398,12 @@ impl<'a> Supervisor<'a> {
     }
 
     fn interests(&self) -> Vec<(Wake, BorrowedFd<'_>, PollFlags)> {
-        let mut interests = Vec::new();
         let snapshotting = self.snapshotting.as_ref();
+        let mut interests = Vec::new();
+        // One that comes up is told once it is up; one that is held still hears the time when it goes on.
+        if self.life.is_up() && snapshotting.is_none() {
+            interests.push((Wake::ClockJumped, self.clock.as_fd(), PollFlags::IN));
+        }
         if let Some(done) = snapshotting.and_then(Snapshotting::copied_fd) {
             interests.push((Wake::Copied, done, PollFlags::IN));
         }
@@ -458,6 +470,7 @@ impl<'a> Supervisor<'a> {
             Wake::Complaints => self.read_complaints(),
             Wake::MonitorEnded => self.reap_monitor(),
             Wake::Copied => self.copied(),
+            Wake::ClockJumped => self.set_guests_clock(),
             Wake::Client(id) => self.read_client(id),
         }
     }

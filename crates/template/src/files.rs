@@ -45,6 +45,15 @@ struct Place {
     changed: (i64, i64),
 }
 
+/// Which files are read whole when they are opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Check {
+    /// Those whose place or times changed.
+    Touched,
+    /// Every one.
+    Whole,
+}
+
 impl Known {
     /// What a file is known by that was just written.
     pub(crate) fn of(file: &mut File) -> io::Result<Self> {
@@ -54,8 +63,14 @@ impl Known {
         })
     }
 
-    /// Opens the file, and makes sure that it is the one.
+    /// Opens the file, and makes sure that it is the one: by its place and times, and by all that it holds where
+    /// these differ.
     pub(crate) fn open(&self, path: &Path) -> Result<File, FileError> {
+        self.open_checked(path, Check::Touched)
+    }
+
+    /// As [`open`](Self::open), and reads all of it where that is asked for.
+    pub(crate) fn open_checked(&self, path: &Path, check: Check) -> Result<File, FileError> {
         let read = |source| FileError::Read {
             path: path.to_path_buf(),
             source,
@@ -74,7 +89,8 @@ impl Known {
         if place.size != self.place.size {
             return Err(FileError::Altered(path.to_path_buf()));
         }
-        if place != self.place && digest(&mut file).map_err(read)? != self.digest {
+        let touched = place != self.place || check == Check::Whole;
+        if touched && digest(&mut file).map_err(read)? != self.digest {
             return Err(FileError::Altered(path.to_path_buf()));
         }
         file.rewind().map_err(read)?;

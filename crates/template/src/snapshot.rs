@@ -1,6 +1,6 @@
 //! A machine that was frozen with all that runs in it, and its disk of the same moment.
 
-use crate::files::{FileError, Known, private_dir};
+use crate::files::{Check, FileError, Known, private_dir};
 use crate::hold::Held;
 use crate::key::processor;
 use base::{Digest, Size};
@@ -78,6 +78,9 @@ pub enum SnapshotError {
 #[serde(deny_unknown_fields)]
 struct Record {
     fit: Fit,
+    /// In which run of the host's kernel it was written. Its files aren't flushed, which would take as long as the
+    /// rest: after a power cut they may have their sizes and times without their contents.
+    boot: String,
     /// The memory's size in bytes.
     memory: u64,
     ram: Option<Known>,
@@ -114,6 +117,7 @@ impl Running {
         };
         let record = Record {
             fit: self.fit.clone(),
+            boot: machine::probe::boot_id()?,
             memory: u64::try_from(memory).unwrap_or_default(),
             ram: ram.map(|mut ram| Known::of(&mut ram)).transpose()?,
             state: Known::of(&mut state)?,
@@ -151,11 +155,16 @@ impl Snapshot {
         if record.fit != *fit {
             return Err(SnapshotError::Other);
         }
-        let ram = record.ram.as_ref();
+        let check = match machine::probe::boot_id() {
+            Ok(boot) if boot == record.boot => Check::Touched,
+            _ => Check::Whole,
+        };
+        let open = |known: &Known, name| known.open_checked(&directory.join(name), check);
+        let ram = record.ram.as_ref().map(|ram| open(ram, RAM)).transpose()?;
         Ok(Self {
-            ram: ram.map(|ram| ram.open(&directory.join(RAM))).transpose()?,
-            state: record.state.open(&directory.join(STATE))?,
-            scratch: record.scratch.open(&directory.join(SCRATCH))?,
+            ram,
+            state: open(&record.state, STATE)?,
+            scratch: open(&record.scratch, SCRATCH)?,
             directory: directory.to_path_buf(),
             record,
         })
@@ -202,7 +211,7 @@ fn new_file(path: &Path) -> io::Result<File> {
 }
 
 /// The form of a snapshot's files.
-const FORM: u32 = 1;
+const FORM: u32 = 2;
 /// How long QEMU may take to write a state: a second for each gigabyte of memory in it, on a quick disk.
 const SAVE: Duration = Duration::from_mins(5);
 /// How long it may take to go on.

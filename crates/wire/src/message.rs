@@ -72,6 +72,12 @@ pub enum Request {
     /// [`Reply::Held`]; after it the guest sends nothing and hears nothing but [`Wake`] on this stream, which is
     /// answered with [`Reply::Done`] or [`Reply::Failed`]. All streams go on then, as they were.
     Hold,
+    /// Sets the machine's clock: the host's has jumped, or the host slept. Answer: [`Reply::Done`] or
+    /// [`Reply::Failed`].
+    SetClock {
+        /// Nanoseconds since 1970.
+        clock_ns: u64,
+    },
     /// Runs a fixed amount of plain arithmetic, and says how long it took: compared with the same on the host
     /// it gives the emulator's factor. Answer: [`Reply::Spun`].
     Spin {

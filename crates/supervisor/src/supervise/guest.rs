@@ -79,6 +79,7 @@ impl Supervisor<'_> {
             Some(Use::Setup) => self.setup_event(id, &event),
             Some(Use::Hold) => self.hold_event(id, &event),
             Some(Use::EndSessions) => self.end_sessions_event(id, &event),
+            Some(Use::SetClock) => self.set_clock_event(id, &event),
             Some(Use::Relay(relay)) => self.relay_event(relay, id, event),
             // A stream that was reset a moment ago.
             None => {}
@@ -177,6 +178,23 @@ impl Supervisor<'_> {
             }
             Event::Data { cost, .. } => self.consume(id, *cost),
             Event::Reset { .. } => self.step(LifeEvent::SessionsEnded),
+            Event::Hello | Event::Opened { .. } | Event::Finished { .. } => {}
+        }
+    }
+
+    /// The host's clock has jumped.
+    pub(super) fn set_guests_clock(&mut self) {
+        if self.clock.jumped() {
+            let clock_ns = clock_ns();
+            self.open_in_guest(&Request::SetClock { clock_ns }, Use::SetClock);
+        }
+    }
+
+    /// However it went: a machine with a wrong clock is no reason to end its work.
+    fn set_clock_event(&mut self, id: StreamId, event: &Event) {
+        match event {
+            Event::Message { cost, .. } | Event::Data { cost, .. } => self.consume(id, *cost),
+            Event::Closed { .. } | Event::Reset { .. } => self.close_in_guest(id),
             Event::Hello | Event::Opened { .. } | Event::Finished { .. } => {}
         }
     }

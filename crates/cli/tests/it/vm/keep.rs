@@ -281,3 +281,29 @@ fn a_result_is_gone_on_with_and_rerun() {
         "x\nagain\n"
     );
 }
+
+#[test]
+fn the_machines_clock_follows_a_jump_of_the_hosts() {
+    use rustix::time::{ClockId, clock_gettime, clock_settime};
+    let env = env();
+    let root = env.repository("shop");
+    env.efimera(&root, &["run", "-q", "-d", "--keep", "--name", "box"])
+        .ok();
+    let date = || -> i64 {
+        let said = env.efimera(&root, &["exec", "box", "date", "+%s"]).ok();
+        said.trim().parse().unwrap()
+    };
+    let host = || clock_gettime(ClockId::Realtime).tv_sec;
+    assert!((host() - date()).abs() <= 60, "it begins with the host's");
+    let wrong = ["exec", "-u", "root", "box", "date", "-s", "2001-02-03"];
+    env.efimera(&root, &wrong).ok();
+    assert!(date() < 1_000_000_000);
+    // Only root may set the host's clock. To the time that it is already: whoever watches it is told all the same.
+    match clock_settime(ClockId::Realtime, clock_gettime(ClockId::Realtime)) {
+        Ok(()) => {
+            super::crash::until("the machine's clock", || (host() - date()).abs() <= 60);
+        }
+        Err(error) => assert_eq!(error, rustix::io::Errno::PERM),
+    }
+    env.efimera(&root, &["rm", "--force", "box"]).ok();
+}
