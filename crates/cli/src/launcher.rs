@@ -253,6 +253,7 @@ impl QemuLauncher {
                 disk(scratch.try_clone()?.into(), false, disks::SCRATCH)?,
                 disk(workspace.into_parts().0.into(), true, disks::WORKSPACE)?,
             ],
+            network: None,
             // A state may hold all of the memory.
             max_file_size: Some(Size(
                 spec.disk

@@ -8,7 +8,7 @@
 //! a machine like ours can do without is switched off one by one.
 
 use crate::accel::Accel;
-use crate::spec::{Begin, Shape, Spec};
+use crate::spec::{Begin, CARD_ADDRESS, CARD_MTU, Shape, Spec};
 use std::ffi::OsString;
 
 /// The numbers of the descriptors that QEMU inherits.
@@ -21,6 +21,7 @@ pub(crate) struct Numbers {
     pub(crate) qmp: i32,
     pub(crate) console: i32,
     pub(crate) control: i32,
+    pub(crate) network: i32,
 }
 
 /// A file that is the guest's memory.
@@ -100,6 +101,10 @@ fn hardware(line: &mut Line, shape: &Shape, numbers: &Numbers) {
         format!("virtio-balloon-pci,{MODERN},free-page-reporting=on"),
     );
 
+    if shape.network {
+        card(line, numbers.network);
+    }
+
     for (index, (disk, number)) in shape.disks.iter().zip(&numbers.disks).enumerate() {
         let read_only = if disk.read_only { "on" } else { "off" };
         line.option("-add-fd", format!("fd={number},set={index}"));
@@ -130,6 +135,20 @@ fn hardware(line: &mut Line, shape: &Shape, numbers: &Numbers) {
             ),
         );
     }
+}
+
+/// A card at the end of a cable. `dgram`, as the other end can be taken up by another process; `stream` can't.
+fn card(line: &mut Line, number: i32) {
+    line.option(
+        "-netdev",
+        format!("dgram,id=cable,local.type=fd,local.str={number}"),
+    );
+    let address = CARD_ADDRESS.map(|byte| format!("{byte:02x}")).join(":");
+    // No boot from it: without a ROM there is no file to read. One pair of queues, as one process is at the other end.
+    line.option(
+        "-device",
+        format!("virtio-net-pci,{MODERN},netdev=cable,mac={address},host_mtu={CARD_MTU},romfile="),
+    );
 }
 
 /// Without the interface of virtio before 1.0.

@@ -106,6 +106,10 @@ pub fn launch(spec: &Spec, role: &[OsString]) -> Result<Machine, LaunchError> {
         numbers.kernel = kernel.as_raw_fd();
         numbers.initramfs = initramfs.as_raw_fd();
     }
+    if let Some(cable) = &spec.network {
+        descriptors.push(cable.as_fd());
+        numbers.network = cable.as_raw_fd();
+    }
     if let Some((file, shared)) = ram_file(spec)? {
         descriptors.push(file.as_fd());
         numbers.ram = Some(RamFile {

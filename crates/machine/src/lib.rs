@@ -42,7 +42,10 @@ pub use qemu::{FindError, MINIMUM, Qemu, Version, find};
 pub use qmp::{Command, Event, MAX_LINE, Migration, Qmp, QmpError};
 pub use ram::{copy_ram, new_ram, sealed_ram, share_of};
 pub use sealed::sealed_copy;
-pub use spec::{Begin, Disk, DiskShape, MAX_DISKS, Ram, Serial, SerialError, Shape, Spec};
+pub use spec::{
+    Begin, CARD_ADDRESS, CARD_MTU, Disk, DiskShape, MAX_DISKS, Ram, Serial, SerialError, Shape,
+    Spec,
+};
 
 /// The name of the virtio-serial port that carries the control channel, as the guest sees it in
 /// `/sys/class/virtio-ports/*/name`.

@@ -25,6 +25,9 @@ pub struct Spec {
     pub begin: Begin,
     /// Block devices, in the order in which the guest finds them.
     pub disks: Vec<Disk>,
+    /// The other end of the network card's cable: one of a pair of Unix datagram sockets, one Ethernet frame a
+    /// datagram. `None`: there is no card.
+    pub network: Option<OwnedFd>,
     /// The longest that QEMU may make a file: at least the largest writable disk.
     pub max_file_size: Option<Size>,
     /// Layers of the jail without which it must not start.
@@ -73,6 +76,8 @@ pub struct Shape {
     pub memory: Size,
     /// Block devices, in their order.
     pub disks: Vec<DiskShape>,
+    /// Whether there is a network card.
+    pub network: bool,
 }
 
 /// What a guest knows of a disk without reading it.
@@ -107,6 +112,7 @@ impl Spec {
             cpus: self.cpus,
             memory: self.memory,
             disks: self.disks.iter().map(disk).collect::<io::Result<_>>()?,
+            network: self.network.is_some(),
         })
     }
 }
@@ -140,6 +146,14 @@ pub struct Disk {
     /// How the guest knows it: `/sys/block/*/serial`.
     pub serial: Serial,
 }
+
+/// The address of the network card: locally administered, and the same in each machine, as no two are on one cable.
+pub const CARD_ADDRESS: [u8; 6] = [0x02, 0x65, 0x66, 0x69, 0x00, 0x02];
+
+/// The longest IP packet that the card sends or takes, in bytes. A datagram socket and QEMU's buffer (69,632 bytes) take
+/// it with its Ethernet header; without offloads, which this kind of cable has not, each frame costs the same whatever
+/// its length.
+pub const CARD_MTU: u16 = 65_520;
 
 /// The most disks of one machine: each takes one of the 32 places on the bus.
 pub const MAX_DISKS: usize = 16;

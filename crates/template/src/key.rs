@@ -33,6 +33,8 @@ pub struct Recipe<'a> {
     pub scratch: &'a Path,
     /// The size of every workspace disk, whole MiB.
     pub workspace: Size,
+    /// Whether there is a network card.
+    pub network: bool,
 }
 
 /// A template's name: a digest of everything that it depends on.
@@ -82,6 +84,7 @@ impl Recipe<'_> {
                 disk(crate::disks::SCRATCH, false, self.disk()?)?,
                 disk(crate::disks::WORKSPACE, true, self.workspace)?,
             ],
+            network: self.network,
         })
     }
 }

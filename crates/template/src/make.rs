@@ -14,6 +14,7 @@ use std::fs::{File, Permissions};
 use std::io::{self, Write as _};
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::time::{Duration, Instant};
 use wire::message::Request;
@@ -108,7 +109,10 @@ fn boot_and_freeze(
     let ram = machine::new_ram("efimera-template", memory)?;
     let mut scratch = new_file(&directory.join(SCRATCH))?;
     image::copy_sparse(fs_err::File::open(recipe.scratch)?.file(), &scratch)?;
-    let spec = spec(recipe, ram.try_clone()?, scratch.try_clone()?.into())?;
+    // Nobody is at the other end, and what the card sends into it is lost.
+    let cable = recipe.network.then(UnixDatagram::pair).transpose()?;
+    let (cable, _other_end) = cable.map(|(cable, end)| (cable.into(), end)).unzip();
+    let spec = spec(recipe, ram.try_clone()?, scratch.try_clone()?.into(), cable)?;
     let limit = match recipe.accel {
         Accel::Kvm => BOOT_HARDWARE,
         Accel::Tcg => BOOT_EMULATED,
@@ -152,7 +156,12 @@ fn boot_and_freeze(
     })
 }
 
-fn spec(recipe: &Recipe<'_>, ram: OwnedFd, scratch: OwnedFd) -> Result<Spec, MakeError> {
+fn spec(
+    recipe: &Recipe<'_>,
+    ram: OwnedFd,
+    scratch: OwnedFd,
+    cable: Option<OwnedFd>,
+) -> Result<Spec, MakeError> {
     let root = recipe.image.open(&mut Silent)?;
     // Nothing reads it before there is a workspace.
     let workspace = read_only(&machine::new_ram("efimera-workspace", recipe.workspace)?)?;
@@ -179,6 +188,7 @@ fn spec(recipe: &Recipe<'_>, ram: OwnedFd, scratch: OwnedFd) -> Result<Spec, Mak
             disk(scratch, false, disks::SCRATCH)?,
             disk(workspace, true, disks::WORKSPACE)?,
         ],
+        network: cable,
         max_file_size: Some(max_file_size(recipe)?),
         required_layers: BTreeSet::new(),
     })

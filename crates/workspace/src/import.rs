@@ -21,6 +21,7 @@ mod known;
 mod limits;
 mod listing;
 mod rules;
+mod settle;
 #[cfg(test)]
 mod tests;
 
@@ -39,7 +40,7 @@ pub use rules::{ArtifactError, Artifacts, IgnoreRules, NoRules};
 use crate::Kind;
 use crate::change::{Change, ChangeSet, Node, is_target};
 use crate::names::is_git_store_alias;
-use base::{Digest, Hasher, MAX_COMPONENT, RelPath};
+use base::{Hasher, MAX_COMPONENT, RelPath};
 use known::{Known, Mark};
 use limits::{CLOCK_STEP_NS, MAX_BUFFERED, MAX_REQUEST_PATHS, SMALL_FILE};
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
@@ -642,95 +643,6 @@ impl<B: Listing, I: IgnoreRules, S: BlobSink> Import<B, I, S> {
                 || open.stat.ctime_ns.saturating_add(CLOCK_STEP_NS) <= self.newest_ctime_ns,
         };
         self.settle(job.path, known, torn)
-    }
-
-    /// Leaves a file out. For want of room it may have an older state that was kept: then that one stands.
-    fn refuse(&mut self, path: RelPath, reason: Reason) -> Result<(), ImportError> {
-        self.counts.leave_out(path.as_bytes(), reason);
-        if reason != Reason::NoRoom {
-            return Ok(());
-        }
-        self.counts.no_room += 1;
-        self.stand(path)
-    }
-
-    /// What was known of a file before, and is kept, stands for it.
-    fn stand(&mut self, path: RelPath) -> Result<(), ImportError> {
-        match self.previous.files.get(&path).cloned() {
-            Some(known) if self.is_kept(&path, &known.digest, known.size)? => {
-                self.settle(path, known, false)
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// The content is the baseline's at this path, or in the sink.
-    fn is_kept(&self, path: &RelPath, digest: &Digest, size: u64) -> Result<bool, ImportError> {
-        let same = |entry: crate::Entry| entry.kind == Kind::File && entry.digest == Some(*digest);
-        Ok(self.baseline.find(path)?.is_some_and(same) || self.sink.holds(digest, size))
-    }
-
-    fn settle(&mut self, path: RelPath, known: Known, torn: bool) -> Result<(), ImportError> {
-        if self.total.saturating_add(known.size) > self.limits.total.bytes() {
-            self.counts.leave_out(path.as_bytes(), Reason::OverTotal);
-            return Ok(());
-        }
-        self.total += known.size;
-        self.counts.special_bits += u64::from(known.mode & 0o7000 != 0);
-        let node = Node::file(known.mode, known.size, known.digest);
-        self.emit(&path, Some(node), torn)?;
-        self.known.files.insert(path, known);
-        Ok(())
-    }
-
-    /// Writes down what became of `path`. Each path comes here at most once.
-    fn emit(&mut self, path: &RelPath, new: Option<Node>, torn: bool) -> Result<(), ImportError> {
-        let old = self.baseline.find(path)?.as_ref().map(Node::of_entry);
-        let is_dir = new.as_ref().is_some_and(|node| node.kind == Kind::Dir);
-        if !is_dir {
-            for entry in self.baseline.below(path)? {
-                if entry.path.components().any(is_git_store_alias) {
-                    continue;
-                }
-                let change = Change {
-                    old: Some(Node::of_entry(&entry)),
-                    path: entry.path,
-                    new: None,
-                    torn: false,
-                };
-                self.changes.insert(change.path.clone(), change);
-            }
-        }
-        if new.is_some() {
-            self.open_passages(path);
-        }
-        if old != new {
-            let change = Change {
-                path: path.clone(),
-                old,
-                new,
-                torn,
-            };
-            self.changes.insert(path.clone(), change);
-        }
-        Ok(())
-    }
-
-    fn open_passages(&mut self, path: &RelPath) {
-        let mut above = path.parent().filter(|_| !self.passages.is_empty());
-        while let Some(dir) = above {
-            if let Some(mode) = self.passages.remove(&dir) {
-                let new = Some(Node::dir(mode));
-                let change = Change {
-                    path: dir.clone(),
-                    old: None,
-                    new,
-                    torn: false,
-                };
-                self.changes.insert(dir.clone(), change);
-            }
-            above = dir.parent();
-        }
     }
 
     fn take_close(&mut self) -> Result<(), ImportError> {

@@ -60,6 +60,7 @@ pub(crate) fn make(
         kernel: &images.kernel(&ingredients.kernel)?,
         scratch: &images.scratch(disk, &setup::environment())?,
         workspace: workspace::DISK_SIZE,
+        network: false,
     };
     let key = recipe.key()?;
     let store = Store::open(&context.dirs.data)?;

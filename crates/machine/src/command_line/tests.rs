@@ -39,6 +39,7 @@ fn spec(accel: Accel) -> Spec {
                 serial: "scratch".parse().unwrap(),
             },
         ],
+        network: None,
         max_file_size: None,
         required_layers: BTreeSet::new(),
     }
@@ -54,6 +55,7 @@ fn text(spec: &Spec, ram: Option<RamFile>) -> String {
         qmp: 14,
         console: 15,
         control: 16,
+        network: 18,
     };
     lines(&command_line(spec, &spec.shape().unwrap(), &numbers))
 }
@@ -135,6 +137,27 @@ fn a_hardware_machine_differs_in_the_processor_alone() {
 }
 
 #[test]
+fn a_machine_on_a_cable_has_one_card_more() {
+    let without = text(&spec(Accel::Tcg), None);
+    let with = Spec {
+        network: Some(nothing()),
+        ..spec(Accel::Tcg)
+    };
+    let with = text(&with, None);
+    let added: Vec<&str> = with
+        .lines()
+        .filter(|line| !without.lines().any(|other| other == *line))
+        .collect();
+    assert_eq!(
+        added,
+        [
+            "-netdev dgram,id=cable,local.type=fd,local.str=18",
+            "-device virtio-net-pci,disable-legacy=on,netdev=cable,mac=02:65:66:69:00:02,host_mtu=65520,romfile="
+        ]
+    );
+}
+
+#[test]
 fn a_machine_that_goes_on_has_the_same_hardware() {
     let booted = spec(Accel::Tcg);
     let resumed = Spec {
@@ -196,6 +219,7 @@ fn a_description_tells_apart_what_a_state_depends_on() {
     differs(&|shape| shape.disks[1].size = Size::gib(2));
     differs(&|shape| shape.disks[1].read_only = true);
     differs(&|shape| shape.disks[1].serial = "other".parse().unwrap());
+    differs(&|shape| shape.network = true);
     differs(&|shape| shape.disks.swap(0, 1));
     differs(&|shape| drop(shape.disks.pop()));
     let other = Qemu::for_tests("/usr/local/bin/qemu-system-x86_64", MINIMUM);

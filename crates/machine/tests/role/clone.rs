@@ -150,6 +150,7 @@ impl Seat {
             ram,
             begin,
             disks: plan.disks.iter().map(disk).collect(),
+            network: None,
             max_file_size: Some(Size::mib(plan.max_file_mib)),
             required_layers: BTreeSet::new(),
         };

@@ -189,6 +189,7 @@ fn spec(plan: &Plan) -> Spec {
             disk(open(&plan.root), true, "root"),
             disk(scratch, false, "scratch"),
         ],
+        network: None,
         max_file_size: Some(Size::mib(64)),
         required_layers: BTreeSet::new(),
     }
