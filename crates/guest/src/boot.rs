@@ -3,6 +3,7 @@
 use crate::console::say;
 use crate::device::{Announcements, find_disk, find_port};
 use crate::fault::{Context as _, Fault};
+use crate::network;
 use crate::place::Place;
 use crate::port::Port;
 use rustix::fs::{CWD, Mode, OFlags};
@@ -126,7 +127,8 @@ pub(crate) fn enter_root(announcements: &Announcements) -> Result<Place, Fault> 
     mount_inside()?;
     crate::accounts::make_ready();
     crate::child::make_ready();
-    crate::setup::raise_loopback()?;
+    network::raise_loopback()?;
+    network::raise_card()?;
     let mut place = Place::real(hidden, scratch);
     place.make_ready();
     Ok(place)

@@ -12,6 +12,7 @@ mod fault;
 mod files;
 mod freeze;
 mod guest;
+mod network;
 mod place;
 mod port;
 mod process;

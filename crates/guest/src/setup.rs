@@ -3,10 +3,10 @@
 use crate::accounts::{self, is_there, read_or_empty, replace};
 use crate::balloon;
 use crate::fault::{Context as _, Fault};
+use crate::network::{self, Canary};
 use crate::place::{Layers, Place, make_way};
 use rustix::fs::{Gid, Uid};
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink};
 use rustix::time::{ClockId, Timespec};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
@@ -34,7 +34,9 @@ pub(crate) fn set_up(place: &Place, setup: Setup) -> Result<Identified, Fault> {
             Errno::INVAL,
         ));
     }
+    let mut canary = None;
     if place.is_real() {
+        canary = released(setup.network)?;
         stir(&setup.seed)?;
         set_clock(setup.clock_ns)?;
         rustix::system::sethostname(&setup.hostname)
@@ -56,11 +58,24 @@ pub(crate) fn set_up(place: &Place, setup: Setup) -> Result<Identified, Fault> {
     })?;
     let owner = (Uid::from_raw(setup.user.uid), Gid::from_raw(setup.user.gid));
     let layers = place.mount_workspace(&workspace, owner)?;
+    canary.map_or(Ok(()), Canary::wait)?;
     Ok(Identified {
         user: setup.user,
         workspace,
         layers,
     })
+}
+
+/// Makes sure that there is a card where one is said to be, and nowhere else, and lets a canary into it.
+fn released(network: bool) -> Result<Option<Canary>, Fault> {
+    match (network, network::has_card()) {
+        (false, false) => Ok(None),
+        (true, true) => Canary::release().map(Some),
+        (true, false) => Err(Fault::plain("The machine's network card was not found")),
+        (false, true) => Err(Fault::plain(
+            "The machine has a network card, and is to have none",
+        )),
+    }
 }
 
 /// Time has passed since the machine was saved, and it may be another one now. A test's host keeps its clock, name and
@@ -134,50 +149,6 @@ pub(crate) fn set_clock(nanoseconds: u64) -> Result<(), Fault> {
         tv_nsec: i64::try_from(nanoseconds % 1_000_000_000).unwrap_or(0),
     };
     rustix::time::clock_settime(ClockId::Realtime, time).context(|| "Setting the clock".to_owned())
-}
-
-/// Brings up `lo` with one `RTM_NEWLINK` message; the addresses come by themselves.
-pub(crate) fn raise_loopback() -> Result<(), Fault> {
-    const RTM_NEWLINK: u16 = 16;
-    const NLM_F_REQUEST_ACK: u16 = 1 | 4;
-    const IFF_UP: u32 = 1;
-    /// The first interface of every network namespace.
-    const LOOPBACK: i32 = 1;
-
-    let doing = || "Bringing up the loopback interface".to_owned();
-    let socket = rustix::net::socket_with(
-        AddressFamily::NETLINK,
-        SocketType::RAW,
-        SocketFlags::CLOEXEC,
-        None,
-    )
-    .context(doing)?;
-    let mut message = Vec::with_capacity(32);
-    message.extend_from_slice(&32_u32.to_ne_bytes());
-    message.extend_from_slice(&RTM_NEWLINK.to_ne_bytes());
-    message.extend_from_slice(&NLM_F_REQUEST_ACK.to_ne_bytes());
-    message.extend_from_slice(&[0; 8]); // sequence and port
-    message.extend_from_slice(&[0; 4]); // family, padding, type
-    message.extend_from_slice(&LOOPBACK.to_ne_bytes());
-    message.extend_from_slice(&IFF_UP.to_ne_bytes());
-    message.extend_from_slice(&IFF_UP.to_ne_bytes()); // which flags change
-    let kernel = netlink::SocketAddrNetlink::new(0, 0);
-    rustix::net::sendto(&socket, &message, SendFlags::empty(), &kernel).context(doing)?;
-    let mut answer = [0; 128];
-    // The kernel answers while it takes the message, so this doesn't wait. An error number follows the header.
-    let (length, _) =
-        rustix::net::recv(&socket, &mut answer, RecvFlags::DONTWAIT).context(doing)?;
-    let code = answer
-        .get(16..20)
-        .filter(|_| length >= 20)
-        .map_or(-libc::EIO, |bytes| {
-            i32::from_ne_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])
-        });
-    if code == 0 {
-        Ok(())
-    } else {
-        Err(Fault::new(doing(), Errno::from_raw_os_error(-code)))
-    }
 }
 
 /// `/etc/hostname` and `/etc/hosts`: sudo and many programs look their own host up.

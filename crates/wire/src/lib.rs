@@ -15,6 +15,7 @@
 //! ```
 
 mod frame;
+pub mod link;
 pub mod message;
 mod mux;
 mod spin;

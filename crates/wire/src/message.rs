@@ -125,6 +125,8 @@ pub struct Setup {
     pub timezone: Vec<u8>,
     /// The host takes back memory that is free: it is the machine's own.
     pub give_back: bool,
+    /// There is a network card, and everything at its other end is refused unless it is allowed.
+    pub network: bool,
 }
 
 /// An ordinary user of the machine.

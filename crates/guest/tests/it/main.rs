@@ -66,6 +66,7 @@ fn setup(workspace: &str) -> Setup {
         seed: vec![1; 32],
         timezone: Vec::new(),
         give_back: false,
+        network: false,
     }
 }
 

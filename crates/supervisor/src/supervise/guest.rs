@@ -108,6 +108,7 @@ impl Supervisor<'_> {
             seed,
             timezone: self.timezone.clone().into_bytes(),
             give_back: machine.owns_memory,
+            network: false,
         };
         self.open_in_guest(&Request::Setup(setup), Use::Setup);
     }

@@ -271,7 +271,8 @@ impl Supervisor<'_> {
             Ok(_) => self.note(client, stream, &Note::Saved, true),
             Err(why) => {
                 let message = format!("The snapshot failed: {why}");
-                self.refuse(client, stream, &message, None);
+                let hint = "the machine goes on; older snapshots are as they were";
+                self.refuse(client, stream, &message, Some(hint));
             }
         }
         // One that was given up for this.

@@ -43,6 +43,7 @@ fn request() -> impl Strategy<Value = Request> {
             seed,
             timezone,
             give_back: false,
+            network: false,
         },
     );
     let run_as = prop_oneof![Just(RunAs::User), bytes().prop_map(RunAs::Named)];

@@ -72,6 +72,9 @@ fn a_snapshot_without_room_leaves_the_machine_and_nothing_else() {
         \"$EFIMERA\" snapshot box again
         \"$EFIMERA\" rm --force box",
     );
-    assert_eq!(ran.stdout, "code 1\ngoes on\nbox:again\nbox\n", "{ran:?}");
+    assert_eq!(
+        ran.stdout, "box\ncode 1\ngoes on\nbox:again\nbox\n",
+        "{ran:?}"
+    );
     assert!(ran.stderr.contains("No space left"), "{ran:?}");
 }
